@@ -1,4 +1,4 @@
-"""Guests with layers that keep a state: they write what transformers writes, wherever a state is begun or lost."""
+"""Models with layers that keep a state: they write what transformers writes, wherever a state is begun or lost."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from tiny_models import COMMON, write_tokenizer
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.local import LocalModel
-from headgate.engine.models import guest_states
-from headgate.engine.models.guest import Guest
+from headgate.engine.models import guest_states, state_passes
+from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.delta import GatedDelta
 from headgate.engine.models.loading import check_config, read_facts
+from headgate.engine.models.spec import DeltaSpec
+from headgate.engine.quant.linear import DenseLinear
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 
@@ -111,6 +114,74 @@ def test_a_checkpoint_that_sees_is_read_for_its_text_model(tmp_path: Path) -> No
         assert read_facts(tmp_path).parameters == model.info.parameters
 
 
+def test_experts_may_be_two_tensors(tmp_path: Path) -> None:
+    """As the files of Qwen3.5 have them; transformers writes them one by one."""
+    folder = write(tmp_path, "Qwen3_5MoeTextConfig", {**DELTA, **MIXTURE})
+    expected = oracle(folder)
+    tensors, count = load_file(folder / "model.safetensors"), MIXTURE["num_experts"]
+    for at in [name.removesuffix("gate.weight") + "experts" for name in tensors if name.endswith("mlp.gate.weight")]:
+        gates, ups, downs = (
+            torch.stack([tensors.pop(f"{at}.{e}.{part}_proj.weight") for e in range(count)])
+            for part in ("gate", "up", "down")
+        )
+        tensors |= {f"{at}.gate_up_proj": torch.cat([gates, ups], dim=1), f"{at}.down_proj": downs}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with serving(folder, EngineSettings()) as model:
+        assert asyncio.run(complete_all(model)) == expected
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_layers_of_the_delta_rule_can_have_fewer_bits(tmp_path: Path, weights: Any) -> None:
+    folder = write(tmp_path, "Qwen3_5MoeTextConfig", {**DELTA, **MIXTURE, "hidden_size": 128})
+    engines = [Engine(EngineSettings(device="cpu")) for _ in range(2)]
+    for engine, fmt in zip(engines, ("native", weights), strict=True):
+        engine.load(ModelSpec("m", folder, weights=fmt))
+        engine.start()
+    try:
+        plain, small = (engine.models["m"] for engine in engines)
+        # Experts, too.
+        assert small.info.weight_bytes < 0.7 * plain.info.weight_bytes
+        text = PROMPTS[2]
+        wanted, found = (asyncio.run(m.score("s", tuple(text[:9]), tuple(text[9:]))) for m in (plain, small))
+        off = [abs(a.logprob - b.logprob) for a, b in zip(wanted.tokens, found.tokens, strict=True)]
+        assert sum(off) / len(off) < 0.5
+    finally:
+        for engine in engines:
+            engine.stop()
+
+
+@pytest.mark.parametrize("parts", [[130], [64, 66], [1, 63, 65, 1]])
+def test_the_delta_rule_is_the_same_however_it_is_read(parts: list[int]) -> None:
+    """As token by token, and as its formula."""
+    torch.manual_seed(0)
+    spec = DeltaSpec(key_heads=2, value_heads=4, key_dim=8, value_dim=6, convolved=3)
+    layer = GatedDelta(
+        spec=spec,
+        place=0,
+        gates=DenseLinear(torch.zeros(8, 1)),
+        convolution=torch.randn(spec.channels, 3),
+        decay=-torch.rand(4),
+        decay_bias=torch.randn(4),
+        norm=torch.rand(6),
+        norm_eps=1e-6,
+    )
+    tokens = torch.randn(2, 130, spec.channels + 24 + 8)
+    found, at, states = [], 0, None
+    for count in parts:
+        part, states = layer.call(tokens[:, at : at + count], states)
+        found.append(part)
+        at += count
+    one_by_one, left = [], None
+    for place in range(130):
+        part, left = layer.call(tokens[:, place : place + 1], left)
+        one_by_one.append(part)
+    assert states is not None
+    assert left is not None
+    torch.testing.assert_close(torch.cat(found, 1), torch.cat(one_by_one, 1), rtol=2e-4, atol=2e-4)
+    torch.testing.assert_close(states["recurrent", 0], left["recurrent", 0], rtol=2e-4, atol=2e-4)
+    torch.testing.assert_close(states["conv", 0], left["conv", 0])
+
+
 async def answered(model: LocalModel, prompt: list[int], **more: Any) -> tuple[list[int], Finish]:
     params, tokens, ends = SamplingParams(temperature=0.0, max_tokens=NEW, ignore_eos=True), [], []
     async for delta in model.generate("r", tuple(prompt), params, **more):
@@ -150,13 +221,13 @@ def test_where_memory_is_short_states_begin_anew(tmp_path: Path, monkeypatch: py
     folder = write(tmp_path, *QWEN)
     expected = oracle(folder)
     line = StartLine()
-    # Seven states, and blocks for 160 tokens, of which the prompts with their answers are 292.
-    with serving(folder, EngineSettings(max_running=4, kv_bytes=14 * 12288), clock=line) as model:
+    # Seven states, and blocks for 176 tokens, of which the prompts with their answers are 292.
+    with serving(folder, EngineSettings(max_running=4, kv_bytes=170_000), clock=line) as model:
         assert asyncio.run(line.together(model, [complete(model, prompt) for prompt in PROMPTS])) == expected
         assert model.stats().preemptions
-    logits, calls = Guest.logits, 0
+    logits, calls = Decoder.logits, 0
 
-    def failing(self: Guest, hidden: torch.Tensor) -> torch.Tensor:
+    def failing(self: Decoder, hidden: torch.Tensor) -> torch.Tensor:
         nonlocal calls
         calls += 1
         if calls == 9:  # behind the layers, which have changed their states by then
@@ -164,10 +235,10 @@ def test_where_memory_is_short_states_begin_anew(tmp_path: Path, monkeypatch: py
         return logits(self, hidden)
 
     with serving(folder, EngineSettings()) as model:
-        monkeypatch.setattr(Guest, "logits", failing)
+        monkeypatch.setattr(Decoder, "logits", failing)
         assert asyncio.run(complete_all(model)) == expected
         assert model.stats().short_steps == 1
-    with pytest.raises(CheckpointError, match=r"kv_bytes 9000 holds no block and state; 24576 is the least"):
+    with pytest.raises(CheckpointError, match=r"kv_bytes 9000 holds no block and state; 22528 is the least"):
         Engine(EngineSettings(device="cpu", kv_bytes=9000)).load(ModelSpec("m", folder, dtype="float32"))
 
 
@@ -194,7 +265,8 @@ async def test_it_sleeps_scores_and_takes_no_drafts(tmp_path: Path) -> None:
 def test_where_states_would_be_lost_it_is_refused(
     hybrid: str, lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_states, lost, lambda *_: {} if lost == "_by_position" else True)
+    where, said = (state_passes, {}) if lost == "_by_position" else (guest_states, True)
+    monkeypatch.setattr(where, lost, lambda *_: said)
     folder = write(tmp_path, *HYBRIDS[hybrid])
     with pytest.raises(UnknownArchitecture, match=r"with our attention and cache its logits are off by"):
         Engine(EngineSettings(device="cpu")).load(ModelSpec("m", folder, dtype="float32"))

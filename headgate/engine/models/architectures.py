@@ -8,10 +8,15 @@ from typing import Any
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.models.config import Config
-from headgate.engine.models.families import exaone, gemma, glm, granite, llama, mistral, olmo, phi, qwen
+from headgate.engine.models.families import exaone, gemma, glm, granite, llama, mistral, olmo, phi, qwen, qwen_delta
 from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.spec import DecoderSpec, Places
 
+_QWEN3_5 = {
+    **{"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25, "tie_word_embeddings": False},
+    **{"linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128},
+    **{"linear_value_head_dim": 128, "linear_conv_kernel_dim": 4},
+}
 _GLM = {"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5}
 
 # What transformers' classes have for keys that config.json leaves out; what all have alike is where the key is read.
@@ -38,6 +43,11 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "Exaone4ForCausalLM": {"num_key_value_heads": 32, "rms_norm_eps": 1e-5, "sliding_window": 4096},
     "GlmForCausalLM": _GLM,
     "Glm4ForCausalLM": _GLM,
+    "Qwen3_5ForCausalLM": _QWEN3_5,
+    "Qwen3_5MoeForCausalLM": {**_QWEN3_5, "num_key_value_heads": 2, "intermediate_size": 5632},
+    "Qwen3NextForCausalLM": {
+        **{**_QWEN3_5, "num_key_value_heads": 2, "intermediate_size": 5632, "norm_topk_prob": True},
+    },
     # Its publisher's config.json has little more than what differs from these.
     "Gemma3ForCausalLM": {
         **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208},
@@ -49,9 +59,14 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
 _SEEING: Mapping[str, Mapping[str, str]] = {
     "Gemma3ForConditionalGeneration": {"gemma3_text": "Gemma3ForCausalLM"},
     "Mistral3ForConditionalGeneration": {"mistral": "MistralForCausalLM", "ministral3": "Ministral3ForCausalLM"},
+    "Qwen3_5ForConditionalGeneration": {"qwen3_5_text": "Qwen3_5ForCausalLM"},
+    "Qwen3_5MoeForConditionalGeneration": {"qwen3_5_moe_text": "Qwen3_5MoeForCausalLM"},
 }
 _TEXT_PLACES = (Places("language_model.model", "language_model.lm_head"), Places("model.language_model", "lm_head"))
-_EYES = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+_EYES = (
+    *("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."),
+    *("model.visual.", "mtp."),
+)
 
 
 def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
@@ -86,7 +101,7 @@ def _text_model(config: Mapping[str, Any], name: str) -> DecoderSpec:
     if inner is None:
         raise CheckpointError(f"config.json: text_config.model_type {kind!r} is not one of {', '.join(kinds)}")
     whole = {key: config[key] for key in ("tie_word_embeddings", "dtype", "torch_dtype") if config.get(key) is not None}
-    stated = {**_LEFT_OUT[inner], "tie_word_embeddings": True, **text, **whole}
+    stated = {"tie_word_embeddings": True, **_LEFT_OUT[inner], **text, **whole}
     spec = _READERS[inner](Config(stated, "text_config"), name)
     return replace(spec, names=replace(spec.names, places=_TEXT_PLACES, unread=_EYES))
 
@@ -106,6 +121,9 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "Qwen3ForCausalLM": qwen.qwen3,
     "Qwen2MoeForCausalLM": qwen.qwen2_moe,
     "Qwen3MoeForCausalLM": qwen.qwen3_moe,
+    "Qwen3NextForCausalLM": qwen_delta.qwen3_next,
+    "Qwen3_5ForCausalLM": qwen_delta.qwen3_5,
+    "Qwen3_5MoeForCausalLM": qwen_delta.qwen3_5_moe,
     "OlmoeForCausalLM": olmo.olmoe,
     "Olmo2ForCausalLM": olmo.olmo2,
     "Olmo3ForCausalLM": olmo.olmo3,

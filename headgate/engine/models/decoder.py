@@ -12,14 +12,18 @@ from torch import Tensor
 from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, HeadNorms, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
+from headgate.engine.models.delta import GatedDelta
 from headgate.engine.models.rotation import Angles, Rotation
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.state_passes import StatePasses
 from headgate.engine.quant.linear import Linear
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """Weights of one decoder layer. `q_norm` and `k_norm` are there iff the specification has qk_norm.
+
+    Of a layer of the delta rule `qkv` gives what `delta` takes besides its gates, and `output` is behind that.
 
     `input_norm` and `mlp_norm` are of what the halves of a layer read, `attended_norm` and `fed_norm` of what they give
     before it is added.
@@ -34,6 +38,12 @@ class Layer:
     k_norm: Tensor | None = None
     attended_norm: Tensor | None = None
     fed_norm: Tensor | None = None
+    delta: GatedDelta | None = None
+
+    @property
+    def reads(self) -> Linear | None:
+        """The one layer that its input norm's result goes to; None where others read it, too."""
+        return self.qkv if self.delta is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,7 @@ class Decoder:
         self._weights = weights
         self.kernels = kernels
         self._rotation = Rotation(spec, weights.embedding.device)
-        self._whole_step = kernels.whole_step(spec, weights)
+        self._whole_step = None if spec.gated or spec.delta else kernels.whole_step(spec, weights)
         kernels.connect([(layer.mlp_norm, layer.mlp) for layer in weights.layers if layer.mlp_norm is not None])
 
     @property
@@ -70,7 +80,7 @@ class Decoder:
     @property
     def steps_on_device(self) -> bool:
         """See LanguageModel."""
-        return True
+        return self.spec.delta is None
 
     @property
     def kept(self) -> object:
@@ -130,7 +140,8 @@ class Decoder:
         if self._whole_step is not None:
             return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=False)
         plan = self.kernels.plan(batch, self.device)
-        hidden: Tensor = self._layers(tokens, positions, tables, plan, batch.slots, cache, rows)
+        passes = None if self.spec.delta is None else StatePasses(batch, self.device, singly=False)
+        hidden: Tensor = self._layers(tokens, positions, tables, plan, batch.slots, cache, rows, passes)
         return hidden
 
     def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
@@ -147,6 +158,7 @@ class Decoder:
         slots: Tensor,
         cache: Sequence[KVLayer],
         rows: Tensor | None,
+        passes: StatePasses | None = None,
     ) -> Any:
         """See `hidden`; without `rows` all of them, as the output layer takes them best."""
         kernels, spec, weights = self.kernels, self.spec, self._weights
@@ -154,14 +166,18 @@ class Decoder:
         first = weights.layers[0]
         x: Any = residual
         if first.input_norm is not None:
-            x = kernels.rms_norm(residual, first.input_norm, spec.norm_eps, first.qkv)
+            x = kernels.rms_norm(residual, first.input_norm, spec.norm_eps, first.reads)
+        paged = iter(cache)
         for number, layer in enumerate(weights.layers):
-            q, k, v = self._project(layer, x)
-            cos, sin = angles[number in spec.second_rope_layers]
-            attended = kernels.attend(
-                q, k, v, self._head_norms(layer), cos, sin, cache[number], slots, plan, spec.windows[number], layer.mlp
-            )
-            x = layer.output(attended.flatten(1))
+            if layer.delta is not None and passes is not None:
+                mixed = passes(layer.delta, torch.cat([layer.qkv(x), layer.delta.gates(x)], dim=-1).unsqueeze(0))
+                x = layer.output(mixed[0])
+            else:
+                q, k, v, gates = self._project(layer, x)
+                cos, sin = angles[number in spec.second_rope_layers]
+                window, norms = spec.windows[number], self._head_norms(layer)
+                x = kernels.attend(q, k, v, norms, cos, sin, next(paged), slots, plan, window, layer.mlp).flatten(1)
+                x = layer.output(x if gates is None else x * gates.sigmoid())
             if rows is not None and number == spec.layers - 1:
                 # Past the last attention only the rows that are sampled matter.
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
@@ -171,7 +187,7 @@ class Decoder:
             x = self._feed_forward(mlp, x)
             if number < spec.layers - 1:
                 following = weights.layers[number + 1]
-                x, residual = self._add(x, residual, layer.fed_norm, following.input_norm, following.qkv)
+                x, residual = self._add(x, residual, layer.fed_norm, following.input_norm, following.reads)
         head = weights.head if rows is None else None
         return self._add(x, residual, weights.layers[-1].fed_norm, weights.norm, head)[0]
 
@@ -196,10 +212,12 @@ class Decoder:
             return total, total
         return kernels.add_rms_norm(x, residual, norm, eps, into)
 
-    def _project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys, values; and, in one row each, the gates of what is attended, where there are some."""
         spec = self.spec
         q_width, kv_width = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-        q, k, v = torch.split(layer.qkv(x), [q_width, kv_width, kv_width], dim=-1)
+        widths = [q_width, kv_width, kv_width, *([q_width] if spec.gated else [])]
+        q, k, v, *gates = torch.split(layer.qkv(x), widths, dim=-1)
         if spec.qk_norm == "projection" and layer.q_norm is not None and layer.k_norm is not None:
             q = self.kernels.rms_norm(q, layer.q_norm, spec.norm_eps)
             k = self.kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
@@ -208,7 +226,7 @@ class Decoder:
         q = q.reshape(-1, spec.heads, spec.head_dim)
         k = k.reshape(-1, spec.kv_heads, spec.head_dim)
         v = v.reshape(-1, spec.kv_heads, spec.head_dim)
-        return q, k, v
+        return q, k, v, gates[0] if gates else None
 
     def _head_norms(self, layer: Layer) -> HeadNorms | None:
         if self.spec.qk_norm != "head" or layer.q_norm is None or layer.k_norm is None:
@@ -225,4 +243,5 @@ def _mlp_bytes(mlp: Mlp) -> int:
 
 def _layer_bytes(layer: Layer) -> int:
     mlp = layer.mlp
-    return layer.qkv.nbytes + layer.output.nbytes + (_mlp_bytes(mlp) if isinstance(mlp, Mlp) else mlp.nbytes)
+    gates = 0 if layer.delta is None else layer.delta.gates.nbytes
+    return layer.qkv.nbytes + layer.output.nbytes + gates + (_mlp_bytes(mlp) if isinstance(mlp, Mlp) else mlp.nbytes)

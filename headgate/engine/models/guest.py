@@ -15,7 +15,7 @@ from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer
 from headgate.engine.kernels.states import StateShape
 from headgate.engine.models.guest_parts import Attended, GuestParts
-from headgate.engine.models.guest_states import StatePasses
+from headgate.engine.models.state_passes import StatePasses
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kernels.states import StateShape
+from headgate.engine.models.state_passes import LayerOut, StateKey, States
 
 _READS = frozenset({"get_conv_state", "get_recurrent_state"})
-_Key = tuple[str, int]
-"""Kind and number of a tensor of a layer's state."""
-_States = dict[_Key, Tensor]
-_Out = Tensor | tuple[Tensor, ...]
 
 
 class Passes(Protocol):
     """Has a step's tokens pass the layers that keep a state, one after the other."""
 
-    def __call__(self, layer: Remembering, hidden: Tensor) -> _Out:
+    def __call__(self, layer: Remembering, hidden: Tensor) -> LayerOut:
         """What the layer makes of [1, tokens, hidden], sequence after sequence."""
         ...
 
@@ -31,10 +26,10 @@ class Passes(Protocol):
 class _OneCall:
     """Stands for transformers' cache while a layer is called: states of one layer, [sequences, ...] each."""
 
-    def __init__(self, states: _States | None) -> None:
+    def __init__(self, states: States | None) -> None:
         """`states`: what the tokens before left; None where there are none. It is changed."""
         self.begun = states is not None
-        self.states: _States = {} if states is None else states
+        self.states: States = {} if states is None else states
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:  # noqa: ARG002
         return self.states["conv", state_idx] if self.begun else None
@@ -84,22 +79,22 @@ class Remembering(nn.Module):
     def __init__(self, layer: nn.Module, carrier: Carrier) -> None:
         super().__init__()
         self.layer = layer
-        self.keys: dict[_Key, int] = {}
+        self.keys: dict[StateKey, int] = {}
         """Its tensors, and their places among all of the model."""
         self.called: set[nn.Module] = set()
         """What was called of its parts while it was surveyed."""
         self._carrier = carrier
 
-    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> _Out:
+    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> LayerOut:
         """[1, tokens, hidden] of a step; masks and the like are for other ways to lay sequences out."""
         if self._carrier.passes is None:
             raise ValueError("its layers are called where nobody has a state for them")
         return self._carrier.passes(self, hidden_states)
 
-    def call(self, hidden: Tensor, states: _States | None) -> tuple[_Out, _States]:
+    def call(self, hidden: Tensor, states: States | None) -> tuple[LayerOut, States]:
         """What it makes of [sequences, tokens, hidden] behind the tokens that left `states`, and the states then."""
         kept = _OneCall(states)
-        found: _Out = self.layer(hidden, kept)
+        found: LayerOut = self.layer(hidden, kept)
         return found, kept.states
 
 
@@ -132,7 +127,7 @@ class StateSurvey:
     singly: bool = False
     """Whether some go on from a state with one token only."""
 
-    def __call__(self, layer: Remembering, hidden: Tensor) -> _Out:
+    def __call__(self, layer: Remembering, hidden: Tensor) -> LayerOut:
         """See Passes: of a first step."""
         hooks = [part.register_forward_hook(lambda part, *_: layer.called.add(part)) for part in layer.layer.modules()]
         found, states = layer.call(hidden, None)
@@ -144,7 +139,7 @@ class StateSurvey:
         return found
 
 
-def _continues(layer: Remembering, hidden: Tensor, states: _States) -> bool:
+def _continues(layer: Remembering, hidden: Tensor, states: States) -> bool:
     """Whether several tokens from a state on are to a layer what they are one by one.
 
     What it makes of an ordinary state may be little: each of its tensors is a large one in turn, with the others 0.
@@ -166,114 +161,6 @@ def _continues(layer: Remembering, hidden: Tensor, states: _States) -> bool:
     return True
 
 
-def _flat(found: _Out) -> Tensor:
+def _flat(found: LayerOut) -> Tensor:
     """[sequences, tokens, numbers] in float32."""
     return torch.cat([part.float().flatten(2) for part in ([found] if isinstance(found, Tensor) else found)], dim=-1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Tokens of one sequence: rows of the step, and what is to be done with the state around them."""
-
-    rows: slice
-    begun: bool
-    slot: int
-    saves: Sequence[int]
-
-
-class StatePasses:
-    """Implements Passes: sequences of one token pass together, others by themselves."""
-
-    def __init__(self, batch: AttentionBatch, device: torch.device, *, singly: bool) -> None:
-        """`singly`: token by token where a sequence goes on, for layers that cannot otherwise.
-
-        A batch without states is of sequences that end with it.
-        """
-        self._pools = () if batch.states is None else batch.states.pools
-        self._tokens = sum(batch.counts)
-        self._ones: list[_Span] = []
-        self._spans: list[_Span] = []
-        for spans in _spans(batch, singly=singly):
-            alone = len(spans) == 1 and spans[0].begun and spans[0].rows.stop - spans[0].rows.start == 1
-            (self._ones if alone else self._spans).extend(spans)
-        if len(self._ones) == 1:
-            self._spans.append(self._ones.pop())
-        self._rows = torch.tensor([span.rows.start for span in self._ones], device=device)
-        self._slots = torch.tensor([span.slot for span in self._ones], device=device)
-
-    def __call__(self, layer: Remembering, hidden: Tensor) -> _Out:
-        """See Passes."""
-        parts: list[tuple[slice | Tensor, _Out]] = []
-        if self._ones:
-            parts.append((self._rows, self._step(layer, hidden[0].index_select(0, self._rows))))
-        parts.extend((span.rows, self._read(layer, hidden[:, span.rows], span)) for span in self._spans)
-        if len(parts) == 1 and not self._ones:
-            return parts[0][1]
-        first = parts[0][1]
-        if isinstance(first, Tensor):
-            return _joined(self._tokens, [(rows, part) for rows, part in parts if isinstance(part, Tensor)])
-        return tuple(_joined(self._tokens, [(rows, part[at]) for rows, part in parts]) for at in range(len(first)))
-
-    def _step(self, layer: Remembering, hidden: Tensor) -> _Out:
-        """A token of each of the sequences that have one; rows of what comes back are theirs."""
-        pools = {key: self._pools[place] for key, place in layer.keys.items()}
-        before = {key: pool.index_select(0, self._slots) for key, pool in pools.items()}
-        found, states = layer.call(hidden.unsqueeze(1), before)
-        for key, pool in pools.items():
-            pool.index_copy_(0, self._slots, states[key].to(pool.dtype))
-            for span in self._ones:
-                for save in span.saves:
-                    pool[save].copy_(pool[span.slot])
-        return _swapped(found)
-
-    def _read(self, layer: Remembering, hidden: Tensor, span: _Span) -> _Out:
-        pools = {key: self._pools[place] for key, place in layer.keys.items()} if self._pools else {}
-        before = {key: pool[span.slot].unsqueeze(0) for key, pool in pools.items()} if span.begun else None
-        found, states = layer.call(hidden, before)
-        for key, pool in pools.items():
-            for slot in (span.slot, *span.saves):
-                pool[slot].copy_(states[key][0])
-        return found
-
-
-def _spans(batch: AttentionBatch, *, singly: bool) -> Iterator[list[_Span]]:
-    """Of each sequence, parts that pass one after the other: the state is wanted between them."""
-    row = 0
-    states = batch.states
-    for number, (count, context) in enumerate(zip(batch.counts, batch.contexts, strict=True)):
-        start = context - count
-        begun = states is not None and start > 0
-        saves = {} if states is None else _by_position(states.saves[number])
-        slot = -1 if states is None else states.slots[number]
-        ends = sorted({*saves, context})
-        if singly:
-            ends = list(range(start + 1 if begun else ends[0], context + 1))
-        spans: list[_Span] = []
-        for end in ends:
-            spans.append(_Span(slice(row, row + end - start), begun or bool(spans), slot, saves.get(end, ())))
-            row, start = row + end - start, end
-        yield spans
-
-
-def _by_position(saves: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for position, slot in saves:
-        found.setdefault(position, []).append(slot)
-    return found
-
-
-def _swapped(found: _Out) -> _Out:
-    """[1, sequences, ...] of [sequences, 1, ...]."""
-    return found.transpose(0, 1) if isinstance(found, Tensor) else tuple(part.transpose(0, 1) for part in found)
-
-
-def _joined(tokens: int, parts: Sequence[tuple[slice | Tensor, Tensor]]) -> Tensor:
-    """[1, tokens, ...] of parts [1, rows, ...]."""
-    some = parts[0][1]
-    whole = some.new_empty((1, tokens, *some.shape[2:]))
-    for rows, part in parts:
-        if isinstance(rows, slice):
-            whole[:, rows] = part
-        else:
-            whole.index_copy_(1, rows, part)
-    return whole

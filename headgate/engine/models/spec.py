@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from headgate.engine.kernels.states import StateShape
 from headgate.engine.models.activation import Activation
 from headgate.engine.models.rope import RopeSpec
@@ -20,6 +22,30 @@ class ExpertsSpec:
     normalize: bool
     shared_width: int | None = None
     """Width of the expert every token passes, whose output a sigmoid gates."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSpec:
+    """Layers of the gated delta rule, see GatedDelta. `convolved`: tokens that its convolution sees."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    convolved: int
+
+    @property
+    def channels(self) -> int:
+        """Queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def state_shapes(self) -> tuple[StateShape, StateShape]:
+        """Of a layer."""
+        return (
+            StateShape((self.channels, self.convolved - 1), torch.float32),
+            StateShape((self.value_heads, self.key_dim, self.value_dim), torch.float32),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +80,9 @@ class WeightNames:
     expert_gate: str = "gate_proj"
     expert_up: str = "up_proj"
     expert_down: str = "down_proj"
+    delta: tuple[str, ...] = ("in_proj_qkv", "in_proj_z")
+    """Of layers of the delta rule: queries, keys and values, then gates; in one, key head by key head."""
+    delta_gates: tuple[str, ...] = ("in_proj_b", "in_proj_a")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +118,11 @@ class DecoderSpec:
     """Normalise queries and keys per head, or over the whole projection."""
     clip_qkv: float | None = None
     tied_head: bool = False
+    gated: bool = False
+    """What is attended passes gates of its own width, which come with the queries, head by head."""
+    delta: DeltaSpec | None = None
+    delta_layers: frozenset[int] = frozenset()
+    """Layers that do not attend, but are as `delta` says."""
     windows: tuple[int | None, ...] = ()
     """Per layer: how many positions back, itself included, a token sees; None is all."""
     experts: ExpertsSpec | None = None
@@ -106,6 +140,11 @@ class DecoderSpec:
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
     @property
+    def delta_width(self) -> int:
+        """What layers of the delta rule give, all heads together."""
+        return 0 if self.delta is None else self.delta.value_heads * self.delta.value_dim
+
+    @property
     def expert_count(self) -> int:
         """Experts of a layer that has some; 0 without."""
         return self.experts.count if self.experts is not None else 0
@@ -118,17 +157,17 @@ class DecoderSpec:
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
         """Per layer: heads of keys and of values, and the numbers of a head."""
-        return ((self.kv_heads, self.head_dim),) * self.layers
+        return ((self.kv_heads, self.head_dim),) * (self.layers - len(self.delta_layers))
 
     @property
     def state_shapes(self) -> tuple[StateShape, ...]:
-        """See ModelShape: it keeps nothing else."""
-        return ()
+        """See ModelShape: those of the layers that do not attend, in their order."""
+        return () if self.delta is None else self.delta.state_shapes * len(self.delta_layers)
 
     @property
     def kv_elements_per_token(self) -> int:
         """Numbers in one token's keys and values over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
+        return 2 * len(self.kv_shapes) * self.kv_heads * self.head_dim
 
     @property
     def idle_expert_parameters(self) -> int:

@@ -12,6 +12,7 @@ from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, MixtureWeights, PackedExperts
 from headgate.engine.models.adapter import AdaptedWeight
 from headgate.engine.models.decoder import DecoderWeights, Layer
+from headgate.engine.models.delta import GatedDelta
 from headgate.engine.models.expert_tensors import ExpertTensors, expert_tensors, shared_expert_tensors
 from headgate.engine.models.formats import LayerFormats
 from headgate.engine.models.opening import Opened
@@ -84,16 +85,26 @@ class WeightsReader:
             self._norm(f"{at}.{name}", spec.hidden) if name is not None else None
             for name in (names.input_norm, names.attended_norm, names.mlp_norm, names.fed_norm)
         )
+        if number in spec.delta_layers:
+            return Layer(
+                input_norm=input_norm,
+                qkv=self._delta_projection(f"{at}.linear_attn", fmt, input_norm),
+                output=self._linear((f"{at}.linear_attn.out_proj",), (spec.hidden,), spec.delta_width, False, fmt),
+                mlp_norm=mlp_norm,
+                mlp=self._experts(at) if number in spec.moe_layers else self._mlp(at, mlp_norm),
+                delta=self._delta(f"{at}.linear_attn", 2 * sum(other < number for other in spec.delta_layers)),
+            )
+        queries = 2 * q_width if spec.gated else q_width
         return Layer(
             input_norm=input_norm,
             qkv=self._linear(
                 tuple(f"{at}.{name}" for name in names.qkv),
-                (q_width, kv_width, kv_width) if len(names.qkv) == 3 else (spec.qkv_width,),
+                (queries, kv_width, kv_width) if len(names.qkv) == 3 else (spec.qkv_width,),
                 spec.hidden,
                 spec.qkv_bias,
                 fmt,
                 input_norm,
-                self._order(spec.heads + spec.kv_heads, spec.kv_heads),
+                self._gated_order() if spec.gated else self._order(spec.heads + spec.kv_heads, spec.kv_heads),
             ),
             output=self._linear((f"{at}.self_attn.o_proj",), (spec.hidden,), q_width, spec.output_bias, fmt),
             mlp_norm=mlp_norm,
@@ -128,6 +139,56 @@ class WeightsReader:
         every = torch.arange((turning + still) * dim).view(-1, dim)
         every[:turning] = every[:turning, order]
         return every.flatten().to(self._device)
+
+    def _gated_order(self) -> Tensor:
+        """Queries, keys, values and gates, of outputs that have each head's gates behind its queries."""
+        spec, dim = self._spec, self._spec.head_dim
+        both = torch.arange(2 * spec.heads * dim, device=self._device).view(spec.heads, 2, dim)
+        others = torch.arange(2 * spec.kv_heads * dim, device=self._device) + both.numel()
+        rows = torch.cat([both[:, 0].flatten(), others])
+        order = self._order(spec.heads + spec.kv_heads, spec.kv_heads)
+        return torch.cat([rows if order is None else rows[order], both[:, 1].flatten()])
+
+    def _delta_projection(self, at: str, fmt: WeightFormat, norm: Tensor | None) -> Linear:
+        spec, names, each = self._spec.delta, self._spec.names, self._spec.delta_width
+        assert spec is not None
+        widths = (spec.channels, each) if len(names.delta) == 2 else (spec.channels + each,)
+        order = None
+        if len(names.delta) == 1:
+            values = spec.value_heads // spec.key_heads * spec.value_dim
+            order = self._by_part(spec.key_heads, (spec.key_dim, spec.key_dim, values, values))
+        return self._linear(
+            tuple(f"{at}.{name}" for name in names.delta), widths, self._spec.hidden, False, fmt, norm, order
+        )
+
+    def _delta(self, at: str, place: int) -> GatedDelta:
+        """The layer between the projections, whose gates decide what is kept for long: they have no fewer bits."""
+        spec, names = self._spec.delta, self._spec.names
+        assert spec is not None
+        heads, order = spec.value_heads, None
+        if len(names.delta_gates) == 1:
+            order = self._by_part(spec.key_heads, (heads // spec.key_heads,) * 2)
+        widths = (heads,) * 2 if order is None else (2 * heads,)
+        gates = tuple(f"{at}.{name}" for name in names.delta_gates)
+        convolution = self._source.get(f"{at}.conv1d.weight", (spec.channels, 1, spec.convolved))
+        return GatedDelta(
+            spec=spec,
+            place=place,
+            gates=self._linear(gates, widths, self._spec.hidden, False, "native", None, order),
+            convolution=self._exact(convolution).squeeze(1),
+            decay=-self._exact(self._source.get(f"{at}.A_log", (heads,))).exp(),
+            decay_bias=self._exact(self._source.get(f"{at}.dt_bias", (heads,))),
+            norm=self._exact(self._source.get(f"{at}.norm.weight", (spec.value_dim,))),
+            norm_eps=self._spec.norm_eps,
+        )
+
+    def _exact(self, stored: Tensor) -> Tensor:
+        return stored.to(device=self._device, dtype=torch.float32)
+
+    def _by_part(self, heads: int, widths: Sequence[int]) -> Tensor:
+        """Part by part, of outputs that have the parts of a head behind each other."""
+        every = torch.arange(heads * sum(widths), device=self._device).view(heads, -1)
+        return torch.cat([part.flatten() for part in torch.split(every, list(widths), dim=1)])
 
     def _mlp(self, at: str, norm: Tensor | None) -> Mlp:
         spec, names, fmt = self._spec, self._spec.names, self._formats.others

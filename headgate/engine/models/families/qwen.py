@@ -29,8 +29,8 @@ def qwen2_moe(config: Config, architecture: str) -> DecoderSpec:
     spec = qwen2(config, architecture)
     if config.get("use_sliding_window", False) and not config.get("layer_types"):
         raise CheckpointError("config.json: use_sliding_window needs layer_types for this architecture")
-    experts = replace(_experts(config), shared_width=config.integer("shared_expert_intermediate_size"))
-    return replace(spec, experts=experts, moe_layers=_sparse_layers(config, spec.layers))
+    experts = replace(experts_of(config), shared_width=config.integer("shared_expert_intermediate_size"))
+    return replace(spec, experts=experts, moe_layers=sparse_layers(config, spec.layers))
 
 
 def qwen3_moe(config: Config, architecture: str) -> DecoderSpec:
@@ -38,10 +38,11 @@ def qwen3_moe(config: Config, architecture: str) -> DecoderSpec:
     spec = qwen3(config, architecture)
     if config.get("use_sliding_window", False):
         spec = replace(spec, windows=windows(config, spec.layers, first_windowed=0))
-    return replace(spec, experts=_experts(config), moe_layers=_sparse_layers(config, spec.layers))
+    return replace(spec, experts=experts_of(config), moe_layers=sparse_layers(config, spec.layers))
 
 
-def _experts(config: Config) -> ExpertsSpec:
+def experts_of(config: Config) -> ExpertsSpec:
+    """As Qwen's configurations say it."""
     return ExpertsSpec(
         count=config.integer("num_experts", "num_local_experts"),
         per_token=config.integer("num_experts_per_tok"),
@@ -50,7 +51,8 @@ def _experts(config: Config) -> ExpertsSpec:
     )
 
 
-def _sparse_layers(config: Config, layers: int) -> frozenset[int]:
+def sparse_layers(config: Config, layers: int) -> frozenset[int]:
+    """Those with experts."""
     step, dense = config.integer("decoder_sparse_step", default=1), config.get("mlp_only_layers", [])
     if not isinstance(dense, list):
         raise CheckpointError(f"config.json: mlp_only_layers must be a list of layers, got {dense!r}")
