@@ -81,7 +81,10 @@ class GatedDelta:
         width = self.convolution.shape[1]
         inputs = mixed.float().transpose(1, 2)
         whole = F.pad(inputs, (width - 1, 0)) if before is None else torch.cat([before, inputs], dim=-1)
-        found = F.conv1d(whole, self.convolution.unsqueeze(1), groups=whole.shape[1])
+        if whole.shape[-1] == width:
+            found = (whole * self.convolution).sum(-1, keepdim=True)
+        else:
+            found = F.conv1d(whole, self.convolution.unsqueeze(1), groups=whole.shape[1])
         return F.silu(found).transpose(1, 2), whole[..., 1 - width :]
 
 
@@ -90,10 +93,10 @@ def _unit(heads: Tensor) -> Tensor:
 
 
 def _step(q: Tensor, k: Tensor, v: Tensor, strength: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """One token of each sequence: [sequences, heads, 1, value_dim], and the states behind it."""
-    state = state * decay.exp().unsqueeze(-1)
+    """One token of each sequence: [sequences, heads, 1, value_dim], and the states behind it, in their own place."""
+    state *= decay.exp().unsqueeze(-1)
     change = (v - k @ state) * strength.unsqueeze(-1)
-    state = state + k.transpose(-1, -2) @ change
+    state.view(-1, *state.shape[2:]).baddbmm_(k.transpose(-1, -2).flatten(0, 1), change.flatten(0, 1))
     return q @ state, state
 
 

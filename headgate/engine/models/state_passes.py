@@ -94,8 +94,10 @@ class StatePasses:
         before = {key: pool[span.slot].unsqueeze(0) for key, pool in pools.items()} if span.begun else None
         found, states = layer.call(hidden, before)
         for key, pool in pools.items():
+            after = states[key][0]
             for slot in (span.slot, *span.saves):
-                pool[slot].copy_(states[key][0])
+                if pool[slot].data_ptr() != after.data_ptr():
+                    pool[slot].copy_(after)
         return found
 
 
