@@ -231,7 +231,8 @@ class Scheduler:
         smaller = self.room.shrink(sum(chunk.count for chunk in chunks), len(chunks))
         if smaller and self.tables.states is not None:
             for sequence in sorted((chunk.sequence for chunk in chunks), key=lambda s: -s.arrival):
-                self.background.preempt(sequence) if sequence.background else self._preempt(sequence)
+                preempt = self.background.preempt if sequence.background else self._preempt
+                preempt(sequence)
             self._revision += 1
         return smaller
 

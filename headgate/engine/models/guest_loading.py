@@ -142,10 +142,8 @@ def _known(folder: Path) -> tuple[str, Any, type[Any]]:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise _unfit(name, "it is no causal language model")
     model, whole = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], type(config)
-    if (
-        getattr(model, "config_class", None) is not whole
-        and config.sub_configs.get("text_config") is model.config_class
-    ):
+    text = config.sub_configs.get("text_config")
+    if text is not None and getattr(model, "config_class", None) is text:
         # Its text model is one by itself, and what is said of the head is often said of the whole only.
         config = config.get_text_config()
         if stated.get("tie_word_embeddings") is not None:
