@@ -19,10 +19,12 @@ from torch import Tensor
 
 from headgate.engine.graphs import Bucket, Buckets, Recorder
 from headgate.engine.inputs import Interrupt
-from headgate.engine.kernels.device_rows import RowKernels, RowState
+from headgate.engine.kernels.device_rows import DeviceStep, RowKernels, RowState
 from headgate.engine.kv.store import KVStore
+from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.rows import Rows
+from headgate.engine.sampling.upload import upload
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 
@@ -107,6 +109,12 @@ class AheadDecoder:
         self._state = RowState.empty(most, width, decoder.spec.vocab_size, store.block_size, spare, device)
         self._rows = Rows(self._state)
         self._buckets = Buckets(most, self._state.rows, device, self._step, record, kernels.ways)
+        self._adapted: AdaptedDecoder | None = None
+        if isinstance(decoder, AdaptedDecoder):
+            self._adapted = decoder
+            self._tuned = Buckets(most, self._state.rows, device, self._tuned_step, record)
+            self._adapter_of = torch.zeros(self._state.rows + 1, dtype=torch.int64, device=device)
+            self._placed: tuple[Seq[int], Seq[int]] = (), ()
         self._flights: list[_Flight] = []
         self.seconds = 0.0
         """In launching steps and waiting for what they give."""
@@ -119,16 +127,20 @@ class AheadDecoder:
     @property
     def unrecorded(self) -> int:
         """See Buckets.left."""
-        return self._buckets.left
+        return self._buckets.left + (0 if self._adapted is None else self._tuned.left)
 
     def record_one(self, *, idle: bool) -> bool:
         """See Buckets."""
-        return self._buckets.record_one(idle=idle)
+        if self._buckets.record_one(idle=idle):
+            return True
+        return self._adapted is not None and self._tuned.record_one(idle=idle)
 
     def release(self) -> None:
         """Give up what was recorded, which holds all that is on the device."""
         self._flights = []
         self._buckets.release()
+        if self._adapted is not None:
+            self._tuned.release()
 
     def takes(self, chunks: Seq[Chunk]) -> bool:
         """Whether each of these lacks the one token that is to be computed, and nothing stands in the way."""
@@ -167,9 +179,13 @@ class AheadDecoder:
                 self._rows.unread(flight.lines.keys() - {chunk.sequence for chunk in chunks})
         left = self.left(len(chunks))
         found = [Decoded([], []) for _ in chunks]
-        bucket, steps, ended = self._buckets.of(len(chunks)), 0, False
+        adapters = () if self._adapted is None else [chunk.sequence.adapter for chunk in chunks]
+        bucket, steps, ended = (self._tuned if any(adapters) else self._buckets).of(len(chunks)), 0, False
         if most > under_way:
-            bucket.place(self._rows.place(chunks, under_way))
+            rows = self._rows.place(chunks, under_way)
+            bucket.place(rows)
+            if any(adapters):
+                self._tell_adapters(rows, adapters)
         while steps < max(most - left, 1) and not ended:
             while begun < min(most, steps + left + 1):
                 waiting.append((self._launch(bucket), range(len(chunks))))
@@ -199,9 +215,25 @@ class AheadDecoder:
         bucket.launch()
         return _Result(bucket.out)
 
+    def _tell_adapters(self, rows: Seq[int], adapters: Seq[int]) -> None:
+        if (rows, adapters) != self._placed:
+            places, numbers = (upload(each, torch.int64, self._adapter_of.device) for each in (rows, adapters))
+            self._adapter_of.index_copy_(0, places, numbers)
+            self._placed = rows, adapters
+
     def _step(self, bucket: Bucket, fetches: int) -> None:
         """A step from its rows to its results, without a word from the host."""
         begun = self._kernels.begin(self._state, bucket.order, fetches)
-        logits = self._decoder.decoded(begun, self._store.layers, self._longest)
+        self._choose(bucket, begun, self._decoder.decoded(begun, self._store.layers, self._longest))
+
+    def _tuned_step(self, bucket: Bucket, fetches: int) -> None:
+        """The same where some rows have adapters."""
+        assert self._adapted is not None
+        begun = self._kernels.begin(self._state, bucket.order, fetches)
+        with self._adapted.rows.on_device(self._adapter_of.index_select(0, bucket.order)):
+            logits = self._adapted.tuned.decoded(begun, self._store.layers, self._longest)
+        self._choose(bucket, begun, logits)
+
+    def _choose(self, bucket: Bucket, begun: DeviceStep, logits: Tensor) -> None:
         chosen, logprobs = self._kernels.choose(logits, self._state, bucket.order, begun.keys)
         self._kernels.advance(self._state, bucket.order, chosen, logprobs, bucket.out)

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.model_info import ModelInfo
+from headgate.engine.models.adapted import AdapterFacts
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.generation import hand_over, sampling_defaults
 from headgate.engine.models.language_model import LanguageModel
@@ -63,7 +64,8 @@ class ModelSpec:
 
     `context_length` lowers the checkpoint's own limit; `weights` is the linear layers' format; `tool_calls` is how it
     writes calls of functions, "auto" as its chat template teaches it; `adapter` is the folder of a LoRA adapter of the
-    checkpoint.
+    checkpoint, which becomes part of the weights. `adapters` are folders of others by name, each one a model more that
+    shares all of this one: see AdaptedDecoder.
     """
 
     name: str
@@ -73,6 +75,7 @@ class ModelSpec:
     context_length: int | None = None
     tool_calls: ToolFormat | Literal["auto"] = "auto"
     adapter: Path | None = None
+    adapters: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class Engine:
         self._clock = clock
         self._tensors = tensors
         self._models: dict[str, LocalModel] = {}
+        self._lanes: dict[str, LocalModel] = {}
         self.device = open_device(settings.device)
         threads = settings.threads
         if threads is None and (threads := bounded_threads()) is not None:
@@ -140,6 +144,11 @@ class Engine:
     def models(self) -> Mapping[str, LocalModel]:
         """Loaded models by name."""
         return MappingProxyType(self._models)
+
+    @property
+    def lanes(self) -> Mapping[str, LocalModel]:
+        """Of the loaded models those whose weights, cache and steps are their own: others share them."""
+        return MappingProxyType(self._lanes)
 
     @property
     def kernels(self) -> str:
@@ -231,7 +240,10 @@ class Engine:
             least = 2 * max(block, state) if state else block
             raise CheckpointError(f"kv_bytes {budget} holds no block{' and state' * bool(state)}; {least} is the least")
         for spec, decoder, tokenizer in loaded:
-            self._models[spec.name] = self._serve(spec, decoder, tokenizer, blocks, states)
+            model = self._serve(spec, decoder, tokenizer, blocks, states)
+            self._models[spec.name] = self._lanes[spec.name] = model
+            for name, facts in decoder.adapters.items():
+                self._models[name] = model.adapted(_adapted_info(model.info, name, facts))
 
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         try:
@@ -265,6 +277,7 @@ class Engine:
             context_length=spec.context_length,
             keep_packed=self._settings.keep_quantized,
             adapter=spec.adapter,
+            adapters=spec.adapters,
             progress=self._telling(spec),
             tensors=self._tensors,
         )
@@ -307,6 +320,7 @@ class Engine:
             context_length=context_length,
             eos_ids=tokenizer.eos_ids,
             clock=self._clock,
+            adapters=[*loaded.adapters],
         )
         on_gpu = self.device.type == "cuda"
         sleeper = Sleeper(
@@ -318,7 +332,7 @@ class Engine:
             device=partial(computing_on, self.device),
             clock=self._clock,
         )
-        self._loop.attach(spec.name, lane, sleeper.rouse)
+        self._loop.attach(spec.name, lane, sleeper.rouse, [*loaded.adapters])
         template = ChatTemplate.load(spec.path)
         thinking = thinks(template, tokenizer)
         info = ModelInfo(
@@ -377,3 +391,15 @@ class Engine:
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
         decoder = loaded.decoder
         return kv_bytes_per_token(decoder.spec, kv_dtype(self._settings.kv_dtype, decoder.dtype))
+
+
+def _adapted_info(base: ModelInfo, name: str, facts: AdapterFacts) -> ModelInfo:
+    return replace(
+        base,
+        name=name,
+        adapter_of=base.name,
+        parameters=base.parameters + facts.parameters,
+        active_parameters=base.active_parameters + facts.parameters,
+        weight_bytes=base.weight_bytes + facts.nbytes,
+        revision=facts.revision,
+    )

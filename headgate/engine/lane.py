@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 
 from headgate.engine.errors import lacks_memory
 from headgate.engine.inputs import Interrupt
@@ -49,8 +50,11 @@ class Lane:
         eos_ids: tuple[int, ...],
         clock: Callable[[], float],
         cpu_clock: Callable[[], float] = time.thread_time,
+        adapters: Seq[str] = (),
     ) -> None:
-        """`cpu_clock` gives the seconds that the calling thread has computed."""
+        """`cpu_clock` gives the seconds that the calling thread has computed. `adapters`: models of this lane besides
+        the one that has it, in the order of their numbers from 1 on.
+        """
         self._scheduler = scheduler
         self._runner: Runner | None = runner
         self._forward_before = 0.0  # seconds of the runners before this one
@@ -58,6 +62,7 @@ class Lane:
         self._cpu_clock = cpu_clock
         self._deciding_s = 0.0  # of the last steps, around them
         self._eos_ids = frozenset(eos_ids)
+        self._adapters = {name: number for number, name in enumerate(adapters, 1)}
         self._arrivals = 0
         self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = self._short_steps = 0
         self._step_seconds = self._background_seconds = 0.0
@@ -122,15 +127,16 @@ class Lane:
             unrecorded=0 if runner is None else runner.unrecorded,
         )
 
-    def resident(self, tenant: str, prompt: tuple[int, ...]) -> int:
-        """Tokens of a prompt that need not be computed; may be asked from another thread."""
-        return self._scheduler.tables.resident(tenant, prompt)
+    def resident(self, tenant: str, prompt: tuple[int, ...], model: str = "") -> int:
+        """Tokens of a prompt that need not be computed for a model; may be asked from another thread."""
+        return self._scheduler.tables.resident(tenant, prompt, model if model in self._adapters else "")
 
     def submit(self, request: Request, submitted_at: float) -> None:
         """Queue the request's choices. Later choices wait for the first one's prompt pass and share its blocks."""
         params = request.sampling
         if not request.score and not request.probe:
             self.tally.asked(request.n, params.max_tokens)
+        adapter = self._adapters.get(request.model, 0)
         wanted = self.context_length if params.max_tokens is None else len(request.prompt) + params.max_tokens
         choices: list[Sequence] = []
         for choice in range(request.n):
@@ -143,8 +149,9 @@ class Lane:
                 ends=frozenset(params.stop_token_ids)
                 if params.ignore_eos
                 else self._eos_ids.union(params.stop_token_ids),
-                table=self._scheduler.tables.table(request.tenant),
+                table=self._scheduler.tables.table(request.tenant, request.model if adapter else ""),
                 noise=self._noise.getrandbits(64),
+                adapter=adapter,
                 leader=choices[0] if choices else None,
                 guide=None if request.grammar is None else request.grammar.guide(len(request.prompt)),
                 submitted_at=submitted_at,

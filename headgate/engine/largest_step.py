@@ -7,6 +7,7 @@ import torch
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.limits import Limits
+from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
 
 
@@ -21,5 +22,9 @@ def largest_step(decoder: LanguageModel, limits: Limits, block_size: int, kept: 
     store = KVStore(decoder.spec, blocks, block_size, kept, device)
     places = torch.arange(tokens, device=device)
     batch = AttentionBatch([tokens], [tokens], [range(blocks)], places, block_size)
+    rows = range(tokens)[-limits.max_running :]
+    if isinstance(decoder, AdaptedDecoder):
+        decoder.rows.place([1], [tokens], rows)
+        decoder = decoder.tuned
     with torch.inference_mode():
         return decoder.forward(torch.zeros_like(places), places, batch, store.layers, places[-limits.max_running :])

@@ -11,6 +11,7 @@ import itertools
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
 from headgate.engine.choice import ChoiceStream, TextDelta, merge, singly
@@ -65,6 +66,12 @@ class LocalModel:
         self._grammars = Grammars(tokenizer if in_harmony else self._marked, info.vocab_size)
         self._serial = itertools.count()
         self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
+
+    def adapted(self, info: ModelInfo) -> LocalModel:
+        """The same with an adapter: a model that the loop knows by another name."""
+        other = copy(self)
+        other.info = info
+        return other
 
     def stats(self) -> ModelStats:
         """Gauges and counters of the model's lane."""

@@ -45,16 +45,16 @@ class _Entering:
         self._lock = threading.Lock()
         self._of: dict[str, tuple[int, int]] = {}
 
-    def add(self, request: Request, times: int = 1) -> None:
+    def add(self, lane: str, request: Request, times: int = 1) -> None:
         """One more, or with -1 one less."""
         if request.priority != "background":
             with self._lock:
-                choices, tokens = self._of.get(request.model, (0, 0))
-                self._of[request.model] = choices + times * request.n, tokens + times * len(request.prompt)
+                choices, tokens = self._of.get(lane, (0, 0))
+                self._of[lane] = choices + times * request.n, tokens + times * len(request.prompt)
 
-    def of(self, model: str) -> tuple[int, int]:
+    def of(self, lane: str) -> tuple[int, int]:
         """How many choices, and tokens of prompts."""
-        return self._of.get(model, (0, 0))
+        return self._of.get(lane, (0, 0))
 
 
 class StepLoop:
@@ -73,6 +73,7 @@ class StepLoop:
         self._clock = clock
         self._lanes: dict[str, Lane] = {}
         self._rouse: dict[str, Callable[[], None]] = {}
+        self._adapters: dict[str, str] = {}  # the models that share a lane, and whose it is
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()  # None: to stop
         self._live: dict[str, tuple[Lane, Listener, set[int]]] = {}
         self._entering = _Entering()
@@ -88,21 +89,28 @@ class StepLoop:
         """Whether requests are taken."""
         return self._admitting
 
-    def attach(self, name: str, lane: Lane, rouse: Callable[[], None] | None = None) -> None:
+    def attach(
+        self, name: str, lane: Lane, rouse: Callable[[], None] | None = None, adapters: Sequence[str] = ()
+    ) -> None:
         """Serve a model from now on. Models are attached before requests name them.
 
-        `rouse` is called, on the step thread, where a request comes while the lane rests.
+        `rouse` is called, on the step thread, where a request comes while the lane rests. `adapters` are models of the
+        same lane, which knows them.
         """
-        if name in self._lanes:
-            raise ValueError(f"a model named {name!r} is attached already")
-        self._lanes[name] = lane
+        for model in (name, *adapters):
+            if model in self._lanes or model in self._adapters:
+                raise ValueError(f"a model named {model!r} is attached already")
+            if model == name:
+                self._lanes[name] = lane
+            else:
+                self._adapters[model] = name
         if rouse is not None:
             self._rouse[name] = rouse
 
     def stats(self, model: str) -> ModelStats:
         """A model's figures. Who has just submitted something finds it among what waits."""
         stats = self._lane(model).stats
-        choices, tokens = self._entering.of(model)
+        choices, tokens = self._entering.of(self._lane_name(model))
         if not choices:
             return stats
         return replace(stats, waiting=stats.waiting + choices, pending_tokens=stats.pending_tokens + tokens)
@@ -113,7 +121,7 @@ class StepLoop:
 
     def resident(self, model: str, tenant: str, prompt: tuple[int, ...]) -> int:
         """Tokens of a prompt whose keys and values the tenant would find in the model's cache now."""
-        return self._lane(model).resident(tenant, prompt)
+        return self._lane(model).resident(tenant, prompt, model)
 
     def start(self) -> None:
         """Start the step thread."""
@@ -146,7 +154,7 @@ class StepLoop:
         request.check(self._lane(request.model).context_length)
         if not self._admitting:
             raise EngineStopped("the engine takes no requests: it is stopping or was not started")
-        self._entering.add(request)
+        self._entering.add(self._lane_name(request.model), request)
         self.call(partial(self._enter, request, listener, self._clock()))
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
@@ -165,10 +173,15 @@ class StepLoop:
         self._inbox.put(command)
         self._interrupt.set()
 
+    def _lane_name(self, model: str) -> str:
+        return self._adapters.get(model, model)
+
     def _lane(self, model: str) -> Lane:
-        if model not in self._lanes:
-            raise UnknownModel(f"model {model!r} is not loaded; loaded are {', '.join(sorted(self._lanes)) or 'none'}")
-        return self._lanes[model]
+        lane = self._lanes.get(self._lane_name(model))
+        if lane is None:
+            loaded = ", ".join(sorted([*self._lanes, *self._adapters])) or "none"
+            raise UnknownModel(f"model {model!r} is not loaded; loaded are {loaded}")
+        return lane
 
     def _run(self) -> None:
         if self._threads is not None:
@@ -236,12 +249,13 @@ class StepLoop:
         return False
 
     def _enter(self, request: Request, listener: Listener, at: float) -> list[Delta]:
-        lane = self._lanes[request.model]
+        name = self._lane_name(request.model)
+        lane = self._lanes[name]
         self._live[request.id] = (lane, listener, set(range(request.n)))
         lane.submit(request, at)
         if lane.resting:
-            self._rouse[request.model]()
-        self._entering.add(request, -1)
+            self._rouse[name]()
+        self._entering.add(name, request, -1)
         return []
 
     def _cancel(self, request_id: str, choice: int | None) -> list[Delta]:

@@ -38,6 +38,8 @@ class ModelInfo:
     """How it thinks aloud before its answer; None where it does not."""
     hand_over: str = ""
     """How an answer of it begins that leaves the question to a larger model; empty where it was not taught that."""
+    adapter_of: str = ""
+    """The model whose weights, cache and steps it shares, with an adapter of its own; empty: it shares none."""
     max_running: int = 64
     max_step_tokens: int = 512
 

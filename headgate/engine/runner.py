@@ -18,6 +18,7 @@ from headgate.engine.ahead import AheadDecoder, Decoded
 from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_states, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
+from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.rehearsal import rehearse
 from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
@@ -96,6 +97,7 @@ class Runner:
     ) -> None:
         """`decoding`: for steps of one token per sequence, where they can be begun before the last one was read."""
         self._decoder = decoder
+        self._adapted = decoder if isinstance(decoder, AdaptedDecoder) else None
         self._store = store
         self._block_size = block_size
         self._ahead = decoding
@@ -171,11 +173,16 @@ class Runner:
             return [_sampled(chunk.sequence, decoded) for chunk, decoded in zip(chunks, found, strict=True)]
         if repeats:
             return self._decode(chunks, most, interrupt)
-        inputs = StepInputs.of(chunks, self._block_size, placed=not self._decoder.decodes)
-        device = self._decoder.device
+        decoder, adapted = self._decoder, self._adapted
+        if adapted is not None and any(chunk.sequence.adapter for chunk in chunks):
+            decoder = adapted.tuned
+        inputs = StepInputs.of(chunks, self._block_size, placed=not decoder.decodes)
+        if adapted is not None and decoder is adapted.tuned:
+            adapted.rows.place([chunk.sequence.adapter for chunk in chunks], inputs.counts, inputs.rows)
+        device = decoder.device
         tokens, rows = tensor(inputs.tokens, device), tensor(inputs.rows, device)
         positions = slots = self._nothing
-        if not self._decoder.decodes:
+        if not decoder.decodes:
             positions, slots = tensor(inputs.positions, device), tensor(inputs.slots, device)
         for sequence, _ in inputs.sampling:
             if sequence.guide is not None:
@@ -187,14 +194,14 @@ class Runner:
         started = time.perf_counter()
         if sampling and inputs.plain and not inputs.probing and not inputs.scoring:
             # Most steps, of which a small model's takes hardly longer than what surrounds it.
-            chosen = self._decoder.likeliest(*step)
+            chosen = decoder.likeliest(*step)
             self._forward_seconds += time.perf_counter() - started
             return [*_plain(inputs, chosen)]
         if told and not inputs.scoring:
-            hidden, logits = None, self._decoder.forward(*step)
+            hidden, logits = None, decoder.forward(*step)
         else:
-            hidden = self._decoder.hidden(*step)
-            logits = self._decoder.logits(hidden[:told]) if told else hidden
+            hidden = decoder.hidden(*step)
+            logits = decoder.logits(hidden[:told]) if told else hidden
         self._forward_seconds += time.perf_counter() - started
         return [
             *(self._sample(logits[:sampling], inputs, chunks) if sampling else ()),

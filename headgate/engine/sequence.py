@@ -28,6 +28,8 @@ class Sequence:
     table: BlockTable
     noise: int
     """Seed of this sequence's draws when the request names none."""
+    adapter: int = 0
+    """Number of the adapter that its rows have; 0: none."""
     leader: Sequence | None = None
     """The sibling whose prompt pass this one waits for, to share its blocks."""
     computed: int = 0
@@ -60,7 +62,8 @@ class Sequence:
     restrains: bool = field(init=False)
     """Whether the first token of its output may not be just any. A grammar says what it may be."""
     direct: bool = field(init=False)
-    """Whether its tokens follow from the model's logits and its grammar alone and are all there is to report."""
+    """Whether its tokens follow from the logits of the model alone, without an adapter, and from its grammar, and are
+    all there is to report."""
     generates: bool = field(init=False)
     """Whether it continues its prompt, instead of being scored or probed."""
     background: bool = field(init=False)
@@ -73,7 +76,7 @@ class Sequence:
         self.plain = self.request.sampling.plain and self.guide is None
         self.restrains = bool(self.request.sampling.begin_suppress_tokens) and self.guide is None
         self.generates = not self.request.score and not self.request.probe
-        self.direct = self.request.sampling.direct and self.generates
+        self.direct = self.request.sampling.direct and self.generates and not self.adapter
         self.background = self.request.priority == "background"
         self.rank = 0 if self.request.priority == "interactive" else 1
         if self.request.draft and self._checkable:

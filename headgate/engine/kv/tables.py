@@ -79,9 +79,9 @@ class KVTables:
         """Tokens of the longest sequence that fits the pool alone."""
         return self._pool.size * self.block_size
 
-    def table(self, tenant: str) -> BlockTable:
-        """An empty table. Tenants never share blocks."""
-        return BlockTable(self._index.root(tenant, dtype=self._dtype))
+    def table(self, tenant: str, adapter: str = "") -> BlockTable:
+        """An empty table. Tenants never share blocks, nor do a model's adapters."""
+        return BlockTable(self._index.root(tenant, adapter, self._dtype))
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that `tokens` tokens occupy."""
@@ -136,7 +136,7 @@ class KVTables:
         parent = table.identities[-1] if table.identities else table.root
         return self._index.identity(parent, tokens[len(table.identities) * self.block_size :])
 
-    def resident(self, tenant: str, tokens: Sequence[int]) -> int:
+    def resident(self, tenant: str, tokens: Sequence[int], adapter: str = "") -> int:
         """Tokens that `attach_prefix` would find now. Changes nothing, not even what is overwritten first.
 
         May be called from another thread: what it finds may be gone by the time that it is used.
@@ -145,7 +145,7 @@ class KVTables:
             return 0
         size = self.block_size
         known = np.asarray(tokens, dtype=np.int32)
-        parent, states, behind = self._index.root(tenant, dtype=self._dtype), self.states, 0
+        parent, states, behind = self._index.root(tenant, adapter, self._dtype), self.states, 0
         for start in range(0, len(known) - size, size):
             parent = self._index.identity(parent, known[start : start + size])
             if self._index.find(parent) is None:

@@ -130,12 +130,22 @@ class Adapter:
         Raises:
             CheckpointError: a tensor of the adapter has another shape.
         """
-        self._left -= {name}
         if name in self._whole:
+            self._left -= {name}
             return self._tensor(self._whole[name], shape)
+        factors = self.factors(name, shape)
+        return matrix if factors is None else AdaptedWeight(matrix, *factors)
+
+    def factors(self, name: str, shape: tuple[int, int]) -> tuple[Tensor, Tensor, float] | None:
+        """What it adds to the tensor `name` [outputs, inputs]: down, up and scale of AdaptedWeight; None: nothing.
+
+        Raises:
+            CheckpointError: as `applied`.
+        """
+        self._left -= {name} - self._whole.keys()
         factors = self._factors.get(name)
         if factors is None:
-            return matrix
+            return None
         if factors.keys() != {"A", "B"}:
             raise CheckpointError(f"{self._path}: of {name!r} there is only lora_{next(iter(factors))}")
         found = tuple(self._tensors[factors["A"]].shape)
@@ -143,7 +153,11 @@ class Adapter:
         if not rank:
             raise CheckpointError(f"{self._path}: tensor {factors['A']!r} is {found}; (rank, {shape[1]}) is needed")
         down, up = self._tensor(factors["A"], (rank, shape[1])), self._tensor(factors["B"], (shape[0], rank))
-        return AdaptedWeight(matrix, down, up, self._scale(self._modules[name], rank))
+        return down, up, self._scale(self._modules[name], rank)
+
+    def left(self, unread: Sequence[str]) -> list[str]:
+        """Names of the checkpoint's tensors that it has something for and that nobody asked it of; as below."""
+        return sorted(name for name in self._left if not name.startswith(tuple(unread)))
 
     def refuse_leftovers(self, *, unread: Sequence[str]) -> None:
         """A part of an adapter that nothing used would mean that the model is not what it was trained as.
@@ -153,7 +167,7 @@ class Adapter:
         Raises:
             CheckpointError: there are some; one is named.
         """
-        left = sorted(name for name in self._left if not name.startswith(tuple(unread)))
+        left = self.left(unread)
         if left:
             raise CheckpointError(
                 f"{self._path}: the checkpoint has no {left[0]!r} that could be adapted, nor {len(left) - 1} more"

@@ -59,13 +59,18 @@ class DecoderWeights:
 class Decoder:
     """Implements the LanguageModel protocol."""
 
-    def __init__(self, spec: DecoderSpec, weights: DecoderWeights, kernels: Kernels) -> None:
+    def __init__(
+        self, spec: DecoderSpec, weights: DecoderWeights, kernels: Kernels, *, beside: Decoder | None = None
+    ) -> None:
+        """`beside`: one of the same layers, some of which are others here: these go operation by operation."""
         self.spec = spec
         self._weights = weights
         self.kernels = kernels
-        self._rotation = Rotation(spec, weights.embedding.device)
-        self._whole_step = None if spec.gated or spec.delta else kernels.whole_step(spec, weights)
-        kernels.connect([(layer.mlp_norm, layer.mlp) for layer in weights.layers if layer.mlp_norm is not None])
+        self._rotation: Rotation = Rotation(spec, weights.embedding.device) if beside is None else beside._rotation
+        whole = beside is None and not spec.gated and not spec.delta
+        self._whole_step = kernels.whole_step(spec, weights) if whole else None
+        if beside is None:
+            kernels.connect([(layer.mlp_norm, layer.mlp) for layer in weights.layers if layer.mlp_norm is not None])
 
     @property
     def device(self) -> torch.device:

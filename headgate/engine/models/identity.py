@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from headgate.engine.models.adapter import Adapter
 from headgate.engine.models.tensors import Tensors
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
 
 _WHOLE = frozenset({".json", ".jinja", ".model"})
 _PAGE = 4096
@@ -40,14 +44,24 @@ def checkpoint_identity(folder: Path) -> str:
 def revision(config: Mapping[str, Any], source: Tensors) -> str:
     """Hex digest of a configuration and weights that changes when their files' names, shapes, sizes or times do."""
     digest = sha256(json.dumps(config, sort_keys=True).encode())
-    files = source.files
+    _add(digest, source.files)
     if source.adapter is not None:
         digest.update(source.adapter.identity.encode())
-        files = [*files, *source.adapter.files]
+        _add(digest, source.adapter.files)
+    return digest.hexdigest()
+
+
+def adapted_revision(base: str, adapter: Adapter) -> str:
+    """The `revision` of a model whose own is `base`, with an adapter."""
+    digest = sha256(f"{base}{adapter.identity}".encode())
+    _add(digest, adapter.files)
+    return digest.hexdigest()
+
+
+def _add(digest: Hash, files: Sequence[Path]) -> None:
     for path in files:
         # The header names every tensor with shape and offsets; size and time stand for the rest without reading it.
         stat = path.stat()
         digest.update(f"{path.name}:{stat.st_size}:{stat.st_mtime_ns}".encode())
         with path.open("rb") as file:
             digest.update(file.read(1 << 16))
-    return digest.hexdigest()

@@ -14,6 +14,7 @@ import torch
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import Kernels
+from headgate.engine.models.adapted import AdaptedDecoder, AdapterFacts, with_adapters
 from headgate.engine.models.adapter import Adapter
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.formats import LayerFormats, layer_formats
@@ -42,6 +43,16 @@ class LoadedDecoder:
     revision: str
     """Hex digest that changes when the configuration or the weights' names, shapes, sizes or times do."""
 
+    @property
+    def adapters(self) -> Mapping[str, AdapterFacts]:
+        """What rows of a batch may have, by name."""
+        return self.decoder.adapters if isinstance(self.decoder, AdaptedDecoder) else {}
+
+    @property
+    def revisions(self) -> list[str]:
+        """Its own, and those of its adapters."""
+        return [self.revision, *(facts.revision for facts in self.adapters.values())]
+
 
 def load_decoder(
     folder: Path,
@@ -53,6 +64,7 @@ def load_decoder(
     context_length: int | None = None,
     keep_packed: bool = False,
     adapter: Path | None = None,
+    adapters: Mapping[str, Path] | None = None,
     progress: Callable[[int, int], None] | None = None,
     tensors: Callable[[Path], Tensors] = CheckpointTensors,
 ) -> LoadedDecoder:
@@ -62,7 +74,8 @@ def load_decoder(
     save those that `layer_formats` gives more bits, or says it layer by layer; embedding, norms and routers stay in
     `dtype`. `context_length` lowers the own one. With `keep_packed` weights that are quantised here are written to disk
     for the next time, and those of the last time are used: see `quant.packed_cache`. `adapter`: a folder, see
-    `Adapter`. `progress` is told how many layers of how many were read. `tensors` opens the folder's.
+    `Adapter`. `adapters`: folders by name; where there are some the decoder is an AdaptedDecoder. `progress` is told
+    how many layers of how many were read. `tensors` opens the folder's.
 
     fp8 weights stay fp8 where the kernels can compute with them and all formats are native; elsewhere they are
     expanded.
@@ -99,13 +112,12 @@ def load_decoder(
         source.refuse_leftovers(unread=opened.unread)
         if source.adapter is not None:
             source.adapter.refuse_leftovers(unread=spec.names.unread)
-        parameters = source.parameters
-    return LoadedDecoder(
-        Decoder(spec, weights, kernels),
-        parameters,
-        parameters - spec.idle_expert_parameters,
-        revision(config, source),
-    )
+        parameters, identity = source.parameters, revision(config, source)
+        if adapters:
+            decoder: Decoder = with_adapters(spec, weights, kernels, adapters, reader.stacked, opened, identity)
+        else:
+            decoder = Decoder(spec, weights, kernels)
+    return LoadedDecoder(decoder, parameters, parameters - spec.idle_expert_parameters, identity)
 
 
 def _adapter(folder: Path, opened: Opened[Tensors]) -> Adapter:

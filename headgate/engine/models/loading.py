@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import torch
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.interface import Kernels
+from headgate.engine.models.adapter import Adapter
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.guest_loading import OTHER_PARTS, guest_facts, load_guest
 from headgate.engine.models.identity import revision
@@ -46,15 +47,18 @@ def check_config(folder: Path) -> None:
         guest_facts(folder)
 
 
-def read_facts(folder: Path) -> CheckpointFacts:
-    """The facts of the checkpoint in `folder`; no tensor is read, save a head beside the embedding that it should be.
+def read_facts(folder: Path, adapter: Path | None = None) -> CheckpointFacts:
+    """The facts of the checkpoint in `folder`; no tensor is read, save a head beside the embedding that it should be,
+    and those of an adapter.
 
     Raises:
         CheckpointError: naming the file that is missing or damaged.
     """
     try:
         opened = open_checkpoint(folder, CheckpointTensors)
-    except UnknownArchitecture:
+    except UnknownArchitecture as error:
+        if adapter is not None:
+            raise _unadapted(error) from error
         facts, source = guest_facts(folder), CheckpointTensors(folder)
         parameters = source.parameters_named(OTHER_PARTS)
         return CheckpointFacts(
@@ -65,6 +69,8 @@ def read_facts(folder: Path) -> CheckpointFacts:
             parameters,
             revision(read_json(folder / "config.json"), source),
         )
+    if adapter is not None:
+        opened.source.adapter = Adapter(adapter, opened.stored)
     spec, parameters = opened.spec, opened.source.parameters_named(opened.unread)
     return CheckpointFacts(
         spec.architecture,
@@ -86,6 +92,7 @@ def load_model(
     context_length: int | None,
     keep_packed: bool,
     adapter: Path | None,
+    adapters: Mapping[str, Path],
     progress: Callable[[int, int], None],
     tensors: Callable[[Path], Tensors],
 ) -> LoadedDecoder:
@@ -104,10 +111,15 @@ def load_model(
             context_length=context_length,
             keep_packed=keep_packed,
             adapter=adapter,
+            adapters=adapters,
             progress=progress,
             tensors=tensors,
         )
     except UnknownArchitecture as error:
-        if adapter is not None:
-            raise CheckpointError(f"{error}; others than these are served without an adapter") from error
+        if adapter is not None or adapters:
+            raise _unadapted(error) from error
         return load_guest(folder, kernels, dtype=dtype, fmt=fmt, device=device)
+
+
+def _unadapted(error: UnknownArchitecture) -> CheckpointError:
+    return CheckpointError(f"{error}; others than these are served without an adapter")

@@ -35,7 +35,7 @@ class ReadAgain:
     def __init__(self, loaded: LoadedDecoder, load: Callable[[], LoadedDecoder]) -> None:
         """`load` does again what gave `loaded`."""
         self._decoder: LanguageModel | None = loaded.decoder
-        self._revision = loaded.revision
+        self._revisions = loaded.revisions
         self._load = load
 
     def leave(self) -> None:
@@ -47,7 +47,7 @@ class ReadAgain:
         """See Resting. CheckpointError where the checkpoint is not the one that was loaded first."""
         if self._decoder is None:
             loaded = self._load()
-            if loaded.revision != self._revision:
+            if loaded.revisions != self._revisions:
                 raise CheckpointError("the checkpoint has changed since the server started; a restart serves the new")
             self._decoder = loaded.decoder
         return self._decoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -23,6 +23,25 @@ from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 _ROWS_AT_A_TIME = 1 << 14  # whole panels of outputs, however a kernel packs them
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """A linear layer and the checkpoint's layers that it is made of, stacked in this order.
+
+    Attributes:
+        linear: the layer.
+        names: those of the checkpoint's layers.
+        widths: outputs of each.
+        inputs: of all of them.
+        order: where its outputs are not as they were stacked, which of these each is.
+    """
+
+    linear: Linear
+    names: tuple[str, ...]
+    widths: tuple[int, ...]
+    inputs: int
+    order: Tensor | None
 
 
 class WeightsReader:
@@ -50,6 +69,8 @@ class WeightsReader:
         self._fp8 = kernels.fp8 if {formats.others, *formats.attention} == {"native"} else None
         self.packed: dict[str, Tensor] = {}
         """Parts of all packed weights by name, if any had to be packed; empty if all were kept."""
+        self.stacked: list[Stacked] = []
+        """What was read of attention, MLPs and a head of its own."""
         self.expanded = 0
         """Bytes of weights that the checkpoint has quantized, and that stay in the compute dtype here."""
 
@@ -273,6 +294,20 @@ class WeightsReader:
 
         `order`: of its outputs, where they are not to be as they are stacked.
         """
+        layer = self._read_linear(names, widths, inputs, bias, fmt, norm, order)
+        self.stacked.append(Stacked(layer, names, widths, inputs, order))
+        return layer
+
+    def _read_linear(
+        self,
+        names: tuple[str, ...],
+        widths: tuple[int, ...],
+        inputs: int,
+        bias: bool,
+        fmt: WeightFormat,
+        norm: Tensor | None,
+        order: Tensor | None,
+    ) -> Linear:
         # Looked up even where a packed form was kept: what the checkpoint must have is checked the same.
         tensors = [f"{name}.weight" for name in names]
         sources = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import peft
 import pytest
 import torch
 import transformers
+from adapter_files import ALPHA, RANK, write_adapter
 from packed_checkpoints import gptq_scheme, write_packed
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
@@ -27,35 +27,6 @@ from headgate.engine.kv.store import KVStore
 from headgate.engine.models.loader import LoadedDecoder, load_decoder
 
 CPU = torch.device("cpu")
-RANK, ALPHA = 4, 10
-QV = ("self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj")
-
-
-def write_adapter(
-    base: Path, folder: Path, targets: tuple[str, ...] = QV, whole: tuple[str, ...] = (), **stated: Any
-) -> tuple[Path, dict[str, Tensor]]:
-    """An adapter of random factors in PEFT's files, and the whole matrices that it makes of those of the checkpoint."""
-    weights = load_file(base / "model.safetensors")
-    generator = torch.Generator().manual_seed(5)
-    tensors: dict[str, Tensor] = {}
-    merged: dict[str, Tensor] = {}
-    for name, weight in weights.items():
-        module = name.removesuffix(".weight")
-        if module.endswith(targets):
-            down = torch.randn(RANK, weight.shape[1], generator=generator) / 8
-            up = torch.randn(weight.shape[0], RANK, generator=generator) / 8
-            tensors[f"base_model.model.{module}.lora_A.weight"] = down
-            tensors[f"base_model.model.{module}.lora_B.weight"] = up
-            alpha = (stated.get("alpha_pattern") or {}).get(module.rpartition(".")[2], ALPHA)
-            scale = alpha / (math.sqrt(RANK) if stated.get("use_rslora") else RANK)
-            merged[name] = (weight.double() + scale * up.double() @ down.double()).float()
-        elif module in whole:
-            merged[name] = tensors[f"base_model.model.{name}"] = torch.randn(weight.shape, generator=generator) / 8
-    folder.mkdir()
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "bias": "none", "init_lora_weights": True}
-    (folder / "adapter_config.json").write_text(json.dumps({**config, "target_modules": [*targets], **stated}))
-    return folder, merged
 
 
 def merged_twin(base: Path, folder: Path, merged: dict[str, Tensor]) -> Path:
