@@ -95,9 +95,9 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
         raise StartError(str(error)) from None
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     registry = app[keys.METRICS].registry
-    registry.register(EngineCollector(engine.models))
+    registry.register(EngineCollector(engine.lanes))
     if settings.telemetry.vllm_names:
-        registry.register(VllmCollector(engine.models, _cache_config(settings)))
+        registry.register(VllmCollector(engine.lanes, _cache_config(settings)))
     app[keys.TRACING] = open_tracing(settings.telemetry.otel, os.environ, registry)
     app[keys.ACCESS] = AccessLog(settings.logging.access)
     app[keys.LIFECYCLE] = Lifecycle()

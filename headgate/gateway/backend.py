@@ -117,7 +117,7 @@ class Loader:
         self._backend: Backend | None = None
         self.remembers: dict[str, Remembers] = {}
         """What remembers ended requests, as far as it is loaded."""
-        self._required = [part_of(m.id) for m in settings.models] + [f"upstream {u.id}" for u in settings.upstreams]
+        self._required = [part_of(m.id) for m in settings.local] + [f"upstream {u.id}" for u in settings.upstreams]
         self._calibration = certified_labels(settings.cache.semantic)
         try:
             self.embeddings = Embeddings(settings.embeddings, lifecycle, admission)
@@ -266,6 +266,7 @@ class Loader:
                     context_length=m.context_length,
                     tool_calls=m.tool_calls,
                     adapter=adapter_path(m),
+                    adapters={each.id: path for each in m.models[1:] if (path := adapter_path(each)) is not None},
                 )
                 for m in self._settings.models
             )
@@ -278,14 +279,15 @@ class Loader:
             return
         try:
             for destination in local:
-                await destination.measure()
+                if destination.id in self._engine.lanes:  # the others take the same steps
+                    await destination.measure()
         except EngineError as error:
             logger.warning("how fast the models are is not known until they answer: %s", error)
 
     def _open(self) -> tuple[Answers, Routes]:
         settings = self._settings
         tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
-        local = [LocalDestination(self._engine.models[m.id], lacks=m.lacks, sleep=m.sleep) for m in settings.models]
+        local = [LocalDestination(self._engine.models[m.id], lacks=m.lacks, sleep=m.sleep) for m in settings.local]
         destinations: list[Destination] = [*local, *self._upstreams.open()]
         quality = self._learned
         routes = Routes(
@@ -310,7 +312,7 @@ class Loader:
         if store is not None and self._embedder_folder is not None:
             voices = settings.feedback.voices
             self._audits = make_audits(settings.cache.semantic, store, routes, self._calibration, journal, voices)
-            self._metrics.registry.register(AuditCollector(self._audits, self._engine.models))
+            self._metrics.registry.register(AuditCollector(self._audits, self._engine.lanes))
             self._audits.start()
         if journal is not None:
             self._shared = SharedState(journal, epoch, None if self._audits is None else self._audits.watch)

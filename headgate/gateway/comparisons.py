@@ -53,7 +53,7 @@ def compared_pair(settings: Settings, estimated: frozenset[str] | None, embedder
     """
     if settings.routing.outcomes.file is None:
         return None
-    tiers = [[model for model in settings.models if model.tier == tier] for tier in ("small", "large")]
+    tiers = [[model for model in settings.local if model.tier == tier] for tier in ("small", "large")]
     if embedder is None or not all(tiers):
         logger.warning("no outcomes are logged: that takes an embedding model and a model of each tier")
         return None

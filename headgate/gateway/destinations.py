@@ -77,6 +77,8 @@ class Live(msgspec.Struct, frozen=True):
     """Whether it answers requests, at once or later."""
     wake_s: float = 0.0
     """Seconds until it begins to, where it is asleep."""
+    lane: str = ""
+    """The destination whose queue and steps it shares, and whose load this is; empty: its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from headgate.engine.text.folder import text_revision
 from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import tool_format
-from headgate.gateway.checkpoints import model_path
+from headgate.gateway.checkpoints import adapter_path, model_path
 from headgate.gateway.destinations import Destination, Live, Prepared
 from headgate.gateway.local_destination import LocalDestination, start_rates
 from headgate.gateway.quality import learned
@@ -56,13 +56,13 @@ class ConfiguredModel(LocalDestination):
 
 
 def configured_model(section: ModelSection, engine: EngineSection) -> ConfiguredModel:
-    """A configured model by the files of its checkpoint, none of its weights read.
+    """A configured model by the files of its checkpoint, none of whose weights are read, and of its adapter.
 
     Raises:
         CheckpointError, TokenizerError: a file is missing or damaged; the message names it.
     """
     folder = model_path(section)
-    facts = read_facts(folder)
+    facts = read_facts(folder, adapter_path(section))
     read_bytes = facts.active_parameters * _WIDTHS[section.weights]
     template, tokenizer = ChatTemplate.load(folder), Tokenizer.load(folder)
     thinking = thinks(template, tokenizer)
@@ -101,7 +101,7 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
         CheckpointError, TokenizerError: a model's files are missing or damaged.
         QualityError: what was learned of the models cannot be used as the settings want it.
     """
-    destinations: list[Destination] = [configured_model(section, settings.engine) for section in settings.models]
+    destinations: list[Destination] = [configured_model(section, settings.engine) for section in settings.local]
     destinations += [UpstreamDestination(u) for u in settings.upstreams if "chat" in u.serves]
     tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
     found = learned(settings, embedder_folder)

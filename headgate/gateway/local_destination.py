@@ -107,7 +107,8 @@ class LocalDestination:
         stats, info = self._model.stats(), self._info
         self._rates.report(Work(stats.steps, stats.prompt_tokens, stats.generated_tokens, stats.step_seconds))
         load = Load(stats.running, stats.waiting, stats.pending_tokens, info.max_running, info.max_step_tokens)
-        return Live(load, self._rates.rates, self._device, ready=not self.sleep.refuses, wake_s=self.sleep.wake_s)
+        ready, wake_s = not self.sleep.refuses, self.sleep.wake_s
+        return Live(load, self._rates.rates, self._device, ready=ready, wake_s=wake_s, lane=info.adapter_of)
 
     @property
     def rates(self) -> Rates:

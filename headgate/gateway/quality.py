@@ -13,7 +13,7 @@ from headgate.gateway.checkpoints import configured_hand_over, model_identity
 from headgate.gateway.document import Keys
 from headgate.gateway.parts import StartError, embedder_folder
 from headgate.gateway.routing_settings import RoutingSection
-from headgate.gateway.settings import Settings
+from headgate.gateway.settings import ModelSection, Settings
 from headgate.routing.calibration import Infeasible
 from headgate.routing.quality import FITTED, FittedQuality, Source, StaleQuality
 
@@ -113,7 +113,7 @@ def quality_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:
 
     Nothing is said where a model is not on this machine yet, or the embedding model is not.
     """
-    if not all(model.path in _DEMO or Path(model.path).is_dir() for model in settings.models):
+    if not all(map(_there, settings.local)):
         return
     try:
         learned(settings, embedder_folder(settings)[0])
@@ -123,11 +123,16 @@ def quality_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:
         return
 
 
+def _there(model: ModelSection) -> bool:
+    adapter = model.adapter
+    return (model.path in _DEMO or Path(model.path).is_dir()) and (adapter is None or Path(adapter).is_dir())
+
+
 def _fitting(settings: Settings, embedder: Path | None) -> tuple[FittedQuality, frozenset[str]] | None:
     """The estimates and the ids of the models that they are of."""
     quality = settings.routing.quality
     # Of other models nothing is bundled.
-    known = [m for m in settings.models if quality != BUNDLED or (m.path in _DEMO and m.adapter is None)]
+    known = [m for m in settings.local if quality != BUNDLED or (m.path in _DEMO and m.adapter is None)]
     if quality is None or {"small", "large"} - {m.tier for m in known}:
         return None
     small, large = ({m.id: model_identity(m) for m in known if m.tier == tier} for tier in ("small", "large"))

@@ -114,7 +114,7 @@ class Routes:
         routing = settings.routing
         self._by_id = {d.id: d for d in destinations}
         self._tiers = dict(tiers)
-        self._hand_overs = {model.id: model.hand_over for model in settings.models}
+        self._hand_overs = {model.id: model.hand_over for model in settings.local}
         self._tasks = classifier.tasks
         self._quality = quality
         self._estimated = frozenset(self._by_id if estimated is None else estimated)
@@ -383,8 +383,9 @@ class Routes:
 
 
 def _neighbours(name: str, stands: Live, live: Mapping[str, Live | None]) -> tuple[Neighbour, ...]:
-    others = (o for other, o in live.items() if other != name and o is not None and o.device == stands.device)
-    return tuple(Neighbour(o.load, o.rates) for o in others)
+    # What shares a lane has one load, and is one neighbour.
+    lanes = {o.lane or other: o for other, o in live.items() if o is not None and o.device == stands.device}
+    return tuple(Neighbour(o.load, o.rates) for lane, o in lanes.items() if lane != (stands.lane or name))
 
 
 def _limits(section: BreakerSection) -> BreakerLimits:

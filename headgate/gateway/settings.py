@@ -122,6 +122,18 @@ class SleepSection(Section):
     )
 
 
+class AdapterSection(Section):
+    """A LoRA adapter of a model, as one more model that shares the other's weights, memory and steps."""
+
+    id: ModelId = Field(description="The name clients ask for.")
+    path: str = Field(min_length=1, description="A folder of PEFT's files, or a hub id.")
+    tier: Literal["small", "large"] | None = Field(default=None, description="As that of a model.")
+    lacks: frozenset[Need] | None = Field(
+        default=None, description="What it does not understand; null: what the model does not."
+    )
+    price: ModelPriceSection | None = Field(default=None, description="Null: the model's.")
+
+
 class ModelSection(Section):
     """One model to serve."""
 
@@ -131,7 +143,12 @@ class ModelSection(Section):
         description="A Hugging Face folder, a hub id such as Qwen/Qwen3-0.6B, or demo:student / demo:teacher.",
     )
     adapter: str | None = Field(
-        default=None, min_length=1, description="A LoRA adapter of it in PEFT's files: a folder, or a hub id."
+        default=None,
+        min_length=1,
+        description="A LoRA adapter in PEFT's files that becomes part of its weights: a folder, or a hub id.",
+    )
+    adapters: tuple[AdapterSection, ...] = Field(
+        default=(), description="LoRA adapters of it, each a model more that is computed in the same steps."
     )
     tier: Literal["small", "large"] | None = Field(
         default=None,
@@ -165,6 +182,35 @@ class ModelSection(Section):
                 f"hand_over is for models of tier small; the tier of '{self.id}' is {self.tier or 'not set'}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_kind_of_adapters(self) -> ModelSection:
+        if self.adapter is not None and self.adapters:
+            raise ValueError(
+                f"the model '{self.id}' has 'adapter' and 'adapters'; those of 'adapters' are of its own weights, "
+                "without the other"
+            )
+        return self
+
+    @property
+    def models(self) -> tuple[ModelSection, ...]:
+        """It, and each of its adapters as the model that it is to clients."""
+        return (self, *map(self._adapted, self.adapters))
+
+    def _adapted(self, adapter: AdapterSection) -> ModelSection:
+        return self.model_copy(
+            update={
+                "id": adapter.id,
+                "adapter": adapter.path,
+                "adapters": (),
+                "tier": adapter.tier,
+                "lacks": self.lacks if adapter.lacks is None else adapter.lacks,
+                "hand_over": self.hand_over if adapter.tier == "small" else None,
+                "price": adapter.price or self.price,
+                # With the model, and by its time.
+                "sleep": self.sleep.model_copy(update={"idle_s": 0.0}),
+            }
+        )
 
     @field_validator("path")
     @classmethod
@@ -284,7 +330,7 @@ class Settings(BaseSettings):
     @field_validator("models")
     @classmethod
     def _distinct_models(cls, models: tuple[ModelSection, ...]) -> tuple[ModelSection, ...]:
-        _distinct("id", [m.id for m in models])
+        _distinct("id", [each.id for m in models for each in m.models])
         return models
 
     @field_validator("upstreams")
@@ -297,18 +343,23 @@ class Settings(BaseSettings):
     def _distinct_ids(self) -> Settings:
         if not self.named:
             raise ValueError("at least one model or upstream is needed; leave `models` out for the bundled pair")
-        _distinct("id", [self.embeddings.id, *(m.id for m in self.models)])
+        _distinct("id", [self.embeddings.id, *(m.id for m in self.local)])
         return self
+
+    @cached_property
+    def local(self) -> tuple[ModelSection, ...]:
+        """The models of this process, adapters among them, each behind the model that it is of."""
+        return tuple(each for model in self.models for each in model.models)
 
     @property
     def served(self) -> tuple[ModelSection | UpstreamSection, ...]:
         """Everything that generates answers, the models of this process first."""
-        return (*self.models, *(upstream for upstream in self.upstreams if "chat" in upstream.serves))
+        return (*self.local, *(upstream for upstream in self.upstreams if "chat" in upstream.serves))
 
     @property
     def named(self) -> tuple[ModelSection | UpstreamSection, ...]:
         """The same, and what serves other things than chats."""
-        return (*self.models, *self.upstreams)
+        return (*self.local, *self.upstreams)
 
     @cached_property
     def passes_unknown(self) -> bool:

@@ -61,7 +61,7 @@ def _state(model: LocalDestination) -> ModelState:
         slept.state,
         stats.running,
         stats.waiting,
-        stats.kv_bytes,
+        0 if model.model.info.adapter_of else stats.kv_bytes,
         slept.sleeps,
         slept.wakes,
         slept.wake_seconds,

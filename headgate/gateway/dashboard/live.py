@@ -12,12 +12,11 @@ from headgate.gateway.backend import Loader
 from headgate.gateway.batches.service import Batches
 from headgate.gateway.dashboard.history import INTERVAL_S, POINT_NAMES, Counts, History, hit_ratio, latencies, rate
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.settings import ModelSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.reading import Buckets, Reading
-from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.wire.health import Part
 from headgate.gateway.wire.live import (
     Live,
@@ -128,8 +127,7 @@ def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Ite
     )  # fmt: skip
     settings, parts = watched.settings, watched.lifecycle.parts
     upstreams = dict(_upstreams(reading, [section.id for section in settings.upstreams]))
-    sections: tuple[ModelSection | UpstreamSection, ...] = (*settings.models, *settings.upstreams)
-    for section in sections:
+    for section in settings.served:
         model = section.id
         part = f"upstream {model}" if model in upstreams else f"model {model}"
         state, detail = parts.get(part, ("off", ""))

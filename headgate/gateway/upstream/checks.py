@@ -11,7 +11,7 @@ from headgate.gateway.settings import Settings
 
 def upstream_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:
     """Names that are taken already."""
-    models, embeddings = {m.id for m in settings.models}, settings.embeddings.id
+    models, embeddings = {m.id for m in settings.local}, settings.embeddings.id
     for at, upstream in enumerate(settings.upstreams):
         if upstream.id in models:
             yield ("upstreams", at, "id"), f"'{upstream.id}' is also the id of a model; give one of them another"

@@ -21,7 +21,7 @@ class ModelState(Struct):
     running: int
     waiting: int
     kv_bytes: int
-    """Kept for its keys and values now."""
+    """Kept for its keys and values now; 0 for an adapter, which keeps them with its model."""
     sleeps: int
     wakes: int
     wake_seconds: float
