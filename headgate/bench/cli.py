@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench import ceilings as limits
+from headgate.bench.adapters import adapters
 from headgate.bench.batch import batch
 from headgate.bench.cache.audit_report import audit
 from headgate.bench.cache.cli import cache
@@ -65,8 +66,8 @@ def bench() -> None:
 
 
 for command in (
-    audit, batch, cache, context, demo, draft, faults, gateway, gpu, grammar, proxy, quality, redis, routing, sampling,
-    soak, streams,
+    adapters, audit, batch, cache, context, demo, draft, faults, gateway, gpu, grammar, proxy, quality, redis, routing,
+    sampling, soak, streams,
 ):  # fmt: skip
     bench.add_command(command)
 

@@ -154,6 +154,7 @@ class EngineBench:
         requests: Sequence[tuple[Tokens, int]],
         grammar: Grammar | None = None,
         drafts: Sequence[Tokens] | None = None,
+        models: Sequence[str] = (),
     ) -> Timing:
         """Submit (prompt, new tokens) all at once and wait for the last token of the last.
 
@@ -161,14 +162,16 @@ class EngineBench:
             requests: what is submitted.
             grammar: of every answer; none may be complete before it has its tokens.
             drafts: one for each request; an empty one is none.
+            models: who are asked, by turns: those that share the model's steps. Without any the model is.
 
         Raises:
             RuntimeError: an answer has not all of its tokens; nothing would be what it is called.
         """
+        asked = models or (self._model.info.name,)
         made = [
             Request(
                 f"bench-{next(self._serial)}",
-                self._model.info.name,
+                asked[number % len(asked)],
                 prompt,
                 SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=grammar is None),
                 grammar=grammar,

@@ -176,6 +176,8 @@ class Runner:
         decoder, adapted = self._decoder, self._adapted
         if adapted is not None and any(chunk.sequence.adapter for chunk in chunks):
             decoder = adapted.tuned
+            # Rows of one adapter beside each other need not be gathered.
+            chunks = sorted(chunks, key=lambda chunk: (chunk.count > 1, chunk.sequence.adapter))
         inputs = StepInputs.of(chunks, self._block_size, placed=not decoder.decodes)
         if adapted is not None and decoder is adapted.tuned:
             adapted.rows.place([chunk.sequence.adapter for chunk in chunks], inputs.counts, inputs.rows)

@@ -120,8 +120,17 @@ def test_draft_bench_compares_drafts_and_their_answers(tiny_checkpoint: Path) ->
     assert names == ["none", "itself", "a tenth other", "noise"]
 
 
+def test_adapters_bench_compares_rows_with_adapters_and_without(tiny_checkpoint: Path) -> None:
+    options = ["--model", str(tiny_checkpoint), "--adapters", "2", "--batch", "3", "--new", "4", "--rounds", "1"]
+    done = CliRunner().invoke(bench, ["adapters", *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "0.1 million in an adapter of rank 16" in " ".join(done.output.split())
+    kinds = [line[2:20].strip() for line in done.output.splitlines() if "tokens/s" in line]
+    assert kinds == ["the bare model", "one merged model", "one adapter", "2 adapters", "bare and 2"]
+
+
 @pytest.mark.usefixtures("made_up_ceilings")
-@pytest.mark.parametrize(("command", "module"), [("grammar", "engine"), ("draft", "draft")])
+@pytest.mark.parametrize(("command", "module"), [("grammar", "engine"), ("draft", "draft"), ("adapters", "adapters")])
 def test_a_batch_is_decoded_together(
     command: str, module: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

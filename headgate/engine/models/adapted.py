@@ -104,7 +104,7 @@ def with_adapters(
         nbytes = parameters * weights.embedding.itemsize
         facts[name] = AdapterFacts(adapted_revision(revision, adapter), parameters, nbytes)
         seconds = time.perf_counter() - started
-        logger.info("loaded the adapter %s from %s: %.1f MB in %.2f s", name, folder, nbytes / 1e6, seconds)
+        logger.info("loaded the adapter %s from %s: %.2f MB in %.2f s", name, folder, nbytes / 1e6, seconds)
     return AdaptedDecoder(spec, weights, kernels, reader.adapted(weights), reader.rows, facts)
 
 
