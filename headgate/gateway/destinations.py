@@ -92,6 +92,8 @@ class Facts:
     dtype: str | None = None
     hand_over: str = ""
     """How an answer of it begins that leaves the request to a larger model."""
+    parent: str | None = None
+    """The model that an adapter is of."""
     remote: bool = False
     """Whether it is another server: while that is down nobody waits to learn so again, and its device is paid for
     there."""

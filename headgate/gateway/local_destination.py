@@ -72,7 +72,8 @@ class LocalDestination:
         self._clock = clock
         self._looked_at = -math.inf
         info = model.info
-        self._facts = Facts(info.context_length, info.parameters, info.active_parameters, info.dtype, info.hand_over)
+        counts, parent = (info.parameters, info.active_parameters), info.adapter_of or None
+        self._facts = Facts(info.context_length, *counts, info.dtype, info.hand_over, parent)
 
     @property
     def id(self) -> str:

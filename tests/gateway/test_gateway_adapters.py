@@ -60,8 +60,9 @@ async def ask(client: Client, model: str, **headers: str) -> tuple[int, dict[str
 
 async def test_each_is_a_model_to_clients(serve: Serve, tiny_checkpoint: Path, tmp_path: Path) -> None:
     client = await serve()
-    listed = [model["id"] for model in (await (await client.get("/v1/models")).json())["data"]]
-    assert [name for name in listed if name in ("base", "sql", "legal")] == ["base", "sql", "legal"]
+    listed = {model["id"]: model for model in (await (await client.get("/v1/models")).json())["data"]}
+    assert [*listed][:3] == ["base", "sql", "legal"]
+    assert [listed[name]["parent"] for name in ("base", "sql", "legal", "auto")] == [None, "base", "base", None]
     replies = {name: await ask(client, name) for name in ("base", "sql", "legal")}
     texts = {name: body["choices"][0]["message"]["content"] for name, (_, body, _) in replies.items()}
     assert all(status == 200 for status, _, _ in replies.values())

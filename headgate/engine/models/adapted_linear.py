@@ -136,9 +136,13 @@ class AdaptedLinear:
             return y
         for number, rows in self._owners.groups:
             pair = self._pairs.get(number)
-            if pair is not None:
-                down, up = pair
-                y[rows] += up(down(x[rows]))
+            if pair is None:
+                continue
+            down, up = pair
+            if isinstance(rows, slice):
+                y[rows].add_(up(down(x[rows])))
+            else:
+                y.index_add_(0, rows, up(down(x.index_select(0, rows))))
         return y
 
     @property

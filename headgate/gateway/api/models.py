@@ -86,6 +86,7 @@ def _body(http: web.Request, routes: Routes, destination: Destination) -> ModelB
         facts.dtype,
         "generation",
         _served(http, destination.id),
+        facts.parent,
     )
 
 

@@ -25,6 +25,8 @@ class ModelBody(Struct):
     """null of a model that does neither."""
     serves: list[Serves]
     """What it may be asked for, as `upstreams[].serves` has it."""
+    parent: str | None = None
+    """The model that an adapter is of."""
     object: Literal["model"] = "model"
 
 
