@@ -12,12 +12,20 @@ import pytest
 import yaml
 from adapter_files import write_adapter
 from click.testing import CliRunner
+from gateway_fakes import FakeDestination
 from gateway_site import Client, Serve, forget_environment, site
+from msgspec import structs
+from road_pairs import HELLO
+from road_site import CLASSIFIER, RED
 from team_files import key, write_team
 
 from headgate.gateway import keys
 from headgate.gateway.cli import main
+from headgate.gateway.destinations import Live
+from headgate.gateway.routes import Routes
 from headgate.gateway.settings import ModelSection, Settings
+from headgate.routing.price import Load, Rates
+from headgate.routing.types import Price, Tier
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {
@@ -115,6 +123,22 @@ async def test_teams_are_allowed_adapters_as_models(serve: Serve, tmp_path: Path
     assert [(await ask(client, name, **headers))[0] for name in ("sql", "base", "legal")] == [200, 403, 403]
     routes = client.app[keys.LOADER].backend.routes
     assert routes.destinations["legal"].lacks >= {"tools"}
+
+
+async def test_what_shares_a_lane_is_one_load() -> None:
+    """To wait for the lane's steps is to wait once, whoever of its models asks; and no model waits for itself."""
+    busy = Live(Load(running=8, waiting=4, pending_tokens=900), Rates(0.03, 0.003, 0.003), "cpu")
+    base, other = FakeDestination("base", stands=busy), FakeDestination("other", stands=busy)
+    adapters = [FakeDestination(name, stands=structs.replace(busy, lane="base")) for name in ("sql", "legal")]
+
+    async def prices(*destinations: FakeDestination) -> dict[str, Price | None]:
+        tiers: dict[str, Tier] = {"base": "small", "sql": "small", "other": "large"}
+        plan = await Routes(destinations, tiers, CLASSIFIER).plan(HELLO, None, RED)
+        return {entry.destination.name: entry.destination.price for entry in plan.decision.weighed}
+
+    alone, together = await prices(base, other), await prices(base, other, *adapters)
+    assert alone["base"] is not None
+    assert together == {**alone, "sql": alone["base"]}
 
 
 def test_adapters_take_over_what_they_do_not_say() -> None:
