@@ -126,7 +126,14 @@ def test_adapters_bench_compares_rows_with_adapters_and_without(tiny_checkpoint:
     assert done.exit_code == 0, done.output
     assert "0.1 million in an adapter of rank 16" in " ".join(done.output.split())
     kinds = [line[2:20].strip() for line in done.output.splitlines() if "tokens/s" in line]
-    assert kinds == ["the bare model", "one merged model", "one adapter", "2 adapters", "bare and 2"]
+    assert kinds == [
+        "the bare model",
+        "one merged model",
+        "2 merged by turns",
+        "one adapter",
+        "2 adapters",
+        "bare and 2",
+    ]
 
 
 @pytest.mark.usefixtures("made_up_ceilings")
