@@ -13,6 +13,7 @@ import torch
 
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_random, write_without_weights
+from headgate.bench.gpu_check_adapters import adapters_checked
 from headgate.bench.gpu_check_engine import engine_speed, workloads
 from headgate.bench.gpu_check_flashinfer import prompt_attention
 from headgate.bench.gpu_check_floor import floor_speed
@@ -69,6 +70,10 @@ def stages(scratch: Path) -> Iterator[Stage]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
         return start_and_sleep(write_random("qwen3-0.6b", scratch), settings, lambda: torch.cuda.mem_get_info()[0])
 
+    def adapters() -> Iterator[Line]:
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=32, kv_bytes=8 << 30)
+        return adapters_checked(write_random("qwen3-0.6b", scratch), settings, scratch, 32, 128)
+
     def http() -> Iterator[Line]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=60 << 30)
         free = torch.cuda.mem_get_info()[0]
@@ -99,6 +104,7 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield Stage("parity", 60, partial(parity, "triton", "cuda"))
     yield speed("qwen3-0.6b", "triton", ahead=True)
     yield Stage("start and sleep", 30, start)
+    yield Stage("adapters", 30, adapters)
     yield Stage("fp8 layers", 30, partial(_fp8_checked, device))
     yield heavy("llama-3-8b", LLAMA_3_8B, (decode(32), decode(1)), fp8=True)
     yield heavy("qwen3-30b-a3b", QWEN3_30B_A3B, (_CROWD, decode(1)), fp8=True)

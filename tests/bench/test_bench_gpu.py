@@ -23,6 +23,7 @@ from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_without_weights
 from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
+from headgate.bench.gpu_check_adapters import adapters_checked
 from headgate.bench.gpu_check_course import stages
 from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, workloads
 from headgate.bench.gpu_check_flashinfer import prompt_attention
@@ -262,6 +263,15 @@ def test_a_start_is_timed_and_a_sleep_must_give_memory_back(tiny_checkpoint: Pat
         assert [line.name for line in lines] == ["first start", "warm start", "falling asleep", "waking"]
         assert [line.ok for line in lines] == [True, True, good, True]
         assert all(line.figures["seconds"] > 0 for line in lines)
+
+
+def test_rows_with_adapters_are_held_to_what_their_models_say_alone(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    settings = EngineSettings(device="cpu", kernels="reference", decode_ahead=True, kv_bytes=1 << 24)
+    lines = list(adapters_checked(tiny_checkpoint, settings, tmp_path, 3, 5))
+    assert [line.ok for line in lines] == [True] * 9
+    assert [line.figures["off"] < 1e-4 for line in lines[:6]] == [True] * 6
+    assert lines[5].figures["bare"] > 1e-3
+    assert all(line.figures["decode_tokens_s"] > 0 for line in lines[6:])
 
 
 def test_streams_over_http_stand_beside_the_engine_with_the_same_settings(
