@@ -33,7 +33,7 @@ class AdapterFacts:
     revision: str
     parameters: int
     nbytes: int
-    """Of its factors as they are kept, without what fills them up."""
+    """Of its factors as they are read: where layers are one here, zeros stand between their factors."""
 
 
 class AdaptedDecoder(Decoder):
@@ -97,11 +97,11 @@ def with_adapters(
         started = time.perf_counter()
         try:
             adapter = Adapter(folder, opened.stored)
-            parameters = sum(reader.read(number, adapter, each) for each in stacked if id(each.linear) in layers)
+            read = [reader.read(number, adapter, each) for each in stacked if id(each.linear) in layers]
             _refuse_rest(folder, adapter.left(spec.names.unread))
         except CheckpointError as error:
             raise CheckpointError(f"the adapter '{name}': {error}") from error
-        nbytes = parameters * weights.embedding.itemsize
+        parameters, nbytes = (sum(counts) for counts in zip(*read, strict=True))
         facts[name] = AdapterFacts(adapted_revision(revision, adapter), parameters, nbytes)
         seconds = time.perf_counter() - started
         logger.info("loaded the adapter %s from %s: %.2f MB in %.2f s", name, folder, nbytes / 1e6, seconds)
@@ -119,14 +119,14 @@ class _Reader:
         self._factors: dict[int, dict[int, tuple[Tensor, Tensor]]] = {}
         """By the identity of a linear layer and the number of an adapter."""
 
-    def read(self, number: int, adapter: Adapter, stacked: Stacked) -> int:
-        """Read what an adapter has for a layer; how many numbers that are."""
+    def read(self, number: int, adapter: Adapter, stacked: Stacked) -> tuple[int, int]:
+        """Read what an adapter has for a layer; how many numbers that are, and bytes as they are kept."""
         found = [
             adapter.factors(f"{name}.weight", (width, stacked.inputs))
             for name, width in zip(stacked.names, stacked.widths, strict=True)
         ]
         if not any(found):
-            return 0
+            return 0, 0
         downs = [part[0] for part in found if part is not None]
         # The layer's outputs, each stacked layer's from its own rank.
         ups = [
@@ -139,8 +139,10 @@ class _Reader:
                 raise CheckpointError(f"of {stacked.names[0]!r} there are factors that are not finite")
         if stacked.order is not None:
             up = up[stacked.order.cpu()]
-        self._factors.setdefault(id(stacked.linear), {})[number] = down.to(self._like), up.to(self._like)
-        return sum(part[0].numel() + part[1].numel() for part in found if part is not None)
+        kept = down.to(self._like), up.to(self._like)
+        self._factors.setdefault(id(stacked.linear), {})[number] = kept
+        numbers = sum(part[0].numel() + part[1].numel() for part in found if part is not None)
+        return numbers, sum(factor.nbytes for factor in kept)
 
     def adapted(self, weights: DecoderWeights) -> DecoderWeights:
         """The weights with what was read."""
