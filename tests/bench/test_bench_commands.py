@@ -121,8 +121,8 @@ def test_draft_bench_compares_drafts_and_their_answers(tiny_checkpoint: Path) ->
 
 
 def test_adapters_bench_compares_rows_with_adapters_and_without(tiny_checkpoint: Path) -> None:
-    options = ["--model", str(tiny_checkpoint), "--adapters", "2", "--batch", "3", "--new", "4", "--rounds", "1"]
-    done = CliRunner().invoke(bench, ["adapters", *options], catch_exceptions=False)
+    options = ["--model", str(tiny_checkpoint), "--weights", "native", "--adapters", "2", "--batch", "3", "--new", "4"]
+    done = CliRunner().invoke(bench, ["adapters", "--rounds", "1", *options], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "0.1 million in an adapter of rank 16" in " ".join(done.output.split())
     kinds = [line[2:20].strip() for line in done.output.splitlines() if "tokens/s" in line]
