@@ -128,7 +128,7 @@ class AdapterSection(Section):
     id: ModelId = Field(description="The name clients ask for.")
     path: str = Field(min_length=1, description="A folder of PEFT's files, or a hub id.")
     tier: Literal["small", "large"] | None = Field(default=None, description="As that of a model.")
-    lacks: frozenset[Need] | None = Field(
+    lacks: frozenset[Skill] | None = Field(
         default=None, description="What it does not understand; null: what the model does not."
     )
     price: ModelPriceSection | None = Field(default=None, description="Null: the model's.")
