@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+import torch
+
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.cpu_time import bounded_threads
 from headgate.engine.device import computing_on, open_device
@@ -25,6 +27,7 @@ from headgate.engine.kv.budget import divided, kv_budget
 from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype, state_bytes
 from headgate.engine.kv.tables import KVTables
+from headgate.engine.kv.tiers import Tiers
 from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
 from headgate.engine.limits import Limits
@@ -50,6 +53,7 @@ from headgate.engine.text.folder import text_revision
 from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import ToolFormat, tool_format
+from headgate.engine.tiering import Tiering, model_parts
 from headgate.engine.trial import Shapes, proved
 
 logger = logging.getLogger(__name__)
@@ -97,6 +101,9 @@ class EngineSettings(Limits):
         decode_ahead: begin a step of decoding before the last one was read, by CUDA graphs on CUDA. None: where the
             kernels are those of Triton. True is refused where kernels have no such steps.
         keep_quantized: write quantised weights to disk beside their checkpoint, and map them at the next start.
+        kv_host_bytes: host memory for blocks that the KV cache overwrites, of all models together; 0: none.
+        kv_disk_path: a folder for them, which the next start finds them in; None: none. It tells what prompts said.
+        kv_disk_bytes: most that is in it.
     """
 
     device: str = "auto"
@@ -108,6 +115,9 @@ class EngineSettings(Limits):
     kernels: KernelSet = "auto"
     decode_ahead: bool | None = None
     keep_quantized: bool = True
+    kv_host_bytes: int = 0
+    kv_disk_path: Path | None = None
+    kv_disk_bytes: int = 10_000_000_000
 
 
 class Engine:
@@ -133,6 +143,7 @@ class Engine:
         self._loop = StepLoop(threads=threads, device=self.device, clock=clock)
         self._kernels = choose_kernels(settings.kernels, self.device)
         self._row_kernels = row_kernels(self._kernels, settings.decode_ahead, self.device)
+        self._tiering: Tiering | None = None
         if not self._kernels.untried:
             logger.info("kernels: %s", self._kernels.why)
         if settings.kv_dtype == "fp8" and not self._kernels.kernels.fp8_cache:
@@ -167,6 +178,7 @@ class Engine:
 
         Raises:
             CheckpointError: a checkpoint cannot be served, or the budget does not hold one block per model.
+            KVFolderError: kv_disk_path cannot be used.
             ModelsTooLarge: the device's memory does not suffice.
         """
         try:
@@ -177,6 +189,15 @@ class Engine:
             raise ModelsTooLarge(self.device, error) from error
 
     def _load(self, specs: Sequence[ModelSpec]) -> None:
+        settings = self._settings
+        if settings.prefix_cache and (settings.kv_host_bytes or settings.kv_disk_path is not None):
+            self._tiering = Tiering(
+                self.device,
+                host_bytes=settings.kv_host_bytes,
+                disk_path=settings.kv_disk_path,
+                disk_bytes=settings.kv_disk_bytes,
+                call=self._loop.call,
+            )
         self._try_kernels(specs)
         # torch's operators leave a pool of OpenMP workers behind in every thread that runs them. With more workers than
         # cores OpenMP stops spinning and every parallel operator of the step thread pays for waking them, which
@@ -202,6 +223,8 @@ class Engine:
     def stop(self, *, deadline_s: float = 0.0) -> None:
         """Take no more requests, give the present ones `deadline_s` to finish, cancel the rest."""
         self._loop.stop(deadline_s)
+        if self._tiering is not None:
+            self._tiering.close()
 
     def _try_kernels(self, specs: Sequence[ModelSpec]) -> None:
         if not self._kernels.untried:
@@ -240,7 +263,7 @@ class Engine:
             least = 2 * max(block, state) if state else block
             raise CheckpointError(f"kv_bytes {budget} holds no block{' and state' * bool(state)}; {least} is the least")
         for spec, decoder, tokenizer in loaded:
-            model = self._serve(spec, decoder, tokenizer, blocks, states)
+            model = self._serve(spec, decoder, tokenizer, blocks, states, per_token)
             self._models[spec.name] = self._lanes[spec.name] = model
             for name, facts in decoder.adapters.items():
                 self._models[name] = model.adapted(_adapted_info(model.info, name, facts))
@@ -295,18 +318,21 @@ class Engine:
         return tell
 
     def _serve(
-        self, spec: ModelSpec, loaded: LoadedDecoder, tokenizer: Tokenizer, blocks: int, states: int
+        self,
+        spec: ModelSpec,
+        loaded: LoadedDecoder,
+        tokenizer: Tokenizer,
+        blocks: int,
+        states: int,
+        per_token: int,
     ) -> LocalModel:
+        """`per_token`: bytes of all models' keys and values of a token each."""
         settings, decoder = self._settings, loaded.decoder
         context_length = min(spec.context_length or decoder.spec.context_length, decoder.spec.context_length)
         # More than every running sequence at full length can never be used.
         blocks = min(blocks, settings.max_running * -(-context_length // settings.block_size))
         kept = kv_dtype(settings.kv_dtype, decoder.dtype)
-        key = secrets.token_bytes(32)
-        slots = StateSlots(states, key) if decoder.spec.state_shapes else None
-        tables = KVTables(
-            blocks, settings.block_size, key, prefix_cache=settings.prefix_cache, dtype=str(kept), states=slots
-        )
+        tables, tiers = self._tables(spec, loaded, kept, blocks, states, per_token)
         ahead = self._row_kernels is not None
         longest = min(context_length, tables.capacity_tokens)
 
@@ -315,12 +341,12 @@ class Engine:
             return Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest))
 
         lane = Lane(
-            Scheduler(tables, settings),
+            Scheduler(tables, settings, tiers),
             assemble(decoder),
             context_length=context_length,
             eos_ids=tokenizer.eos_ids,
             clock=self._clock,
-            adapters=[*loaded.adapters],
+            adapters={name: facts.revision for name, facts in loaded.adapters.items()},
         )
         on_gpu = self.device.type == "cuda"
         sleeper = Sleeper(
@@ -361,6 +387,19 @@ class Engine:
             max_step_tokens=settings.max_step_tokens,
         )
         return LocalModel(info, tokenizer, template, self._loop, sleeper)
+
+    def _tables(
+        self, spec: ModelSpec, loaded: LoadedDecoder, kept: torch.dtype, blocks: int, states: int, per_token: int
+    ) -> tuple[KVTables, Tiers | None]:
+        size, tiering, shares = self._settings.block_size, self._tiering, self._settings.prefix_cache
+        remembers = bool(loaded.decoder.spec.state_shapes)
+        if tiering is None or remembers:  # blocks alone are no use to a model that keeps states
+            key = secrets.token_bytes(32)
+            slots = StateSlots(states, key) if remembers else None
+            return KVTables(blocks, size, key, prefix_cache=shares, dtype=str(kept), states=slots), None
+        mark = tiering.mark(model_parts(spec.path, loaded, spec.weights, str(kept), size, self._kernels.why))
+        tables = KVTables(blocks, size, tiering.key, dtype=f"{kept}{mark}")
+        return tables, tiering.open(tables, mark, self._kv_bytes_per_token(loaded) * size, per_token * size)
 
     def _ahead(self, decoder: LanguageModel, store: KVStore, longest: int) -> AheadDecoder | None:
         if self._row_kernels is None or not decoder.steps_on_device:

@@ -6,7 +6,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 
 from headgate.engine.errors import lacks_memory
@@ -50,10 +50,10 @@ class Lane:
         eos_ids: tuple[int, ...],
         clock: Callable[[], float],
         cpu_clock: Callable[[], float] = time.thread_time,
-        adapters: Seq[str] = (),
+        adapters: Mapping[str, str] | None = None,
     ) -> None:
         """`cpu_clock` gives the seconds that the calling thread has computed. `adapters`: models of this lane besides
-        the one that has it, in the order of their numbers from 1 on.
+        the one that has it, in the order of their numbers from 1 on, and what changes when their files do.
         """
         self._scheduler = scheduler
         self._runner: Runner | None = runner
@@ -62,7 +62,8 @@ class Lane:
         self._cpu_clock = cpu_clock
         self._deciding_s = 0.0  # of the last steps, around them
         self._eos_ids = frozenset(eos_ids)
-        self._adapters = {name: number for number, name in enumerate(adapters, 1)}
+        self._revisions = dict(adapters or {})
+        self._adapters = {name: number for number, name in enumerate(self._revisions, 1)}
         self._arrivals = 0
         self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = self._short_steps = 0
         self._step_seconds = self._background_seconds = 0.0
@@ -70,7 +71,10 @@ class Lane:
         self._pace = math.inf  # seconds of a step, by the latest without proposed tokens
         self._planner = Planner()
         self._sequences: dict[str, list[Sequence]] = {}
-        tables = scheduler.tables
+        self._stalled = -1  # revision of the scheduler for which nothing can be computed before a load ends
+        tables, self._tiers = scheduler.tables, scheduler.tiers
+        if self._tiers is not None:
+            self._tiers.attach(runner.records())
         self.tally = Tally(context_length)
         """Distributions over what generates; may be read from another thread."""
         self.context_length = min(context_length, tables.capacity_tokens)
@@ -81,7 +85,12 @@ class Lane:
     @property
     def idle(self) -> bool:
         """Nothing to do that can be done."""
-        return self._runner is None or self._scheduler.idle
+        return self._runner is None or self._scheduler.idle or self.stalled
+
+    @property
+    def stalled(self) -> bool:
+        """Whether all there is to do waits for keys and values that are loaded."""
+        return self._tiers is not None and self._stalled == self._scheduler.revision
 
     @property
     def quiet(self) -> bool:
@@ -92,7 +101,8 @@ class Lane:
     def wanted(self) -> tuple[int, int]:
         """How many sequences run and how many wait, background work that generates nothing aside."""
         running, waiting = self._scheduler.background.answering
-        return running + len(self._scheduler.running), waiting + self._scheduler.waiting_count
+        loading = 0 if self._tiers is None else self._tiers.loading  # who waited for them may be gone
+        return running + len(self._scheduler.running), waiting + max(self._scheduler.waiting_count, loading)
 
     @property
     def waiting(self) -> int:
@@ -125,11 +135,12 @@ class Lane:
             background_seconds=self._background_seconds,
             pinned_blocks=self._scheduler.pins.blocks,
             unrecorded=0 if runner is None else runner.unrecorded,
+            tiers=None if self._tiers is None else self._tiers.stats,
         )
 
     def resident(self, tenant: str, prompt: tuple[int, ...], model: str = "") -> int:
         """Tokens of a prompt that need not be computed for a model; may be asked from another thread."""
-        return self._scheduler.tables.resident(tenant, prompt, model if model in self._adapters else "")
+        return self._scheduler.tables.resident(tenant, prompt, self._revisions.get(model, ""))
 
     def submit(self, request: Request, submitted_at: float) -> None:
         """Queue the request's choices. Later choices wait for the first one's prompt pass and share its blocks."""
@@ -149,7 +160,7 @@ class Lane:
                 ends=frozenset(params.stop_token_ids)
                 if params.ignore_eos
                 else self._eos_ids.union(params.stop_token_ids),
-                table=self._scheduler.tables.table(request.tenant, request.model if adapter else ""),
+                table=self._scheduler.tables.table(request.tenant, self._revisions.get(request.model, "")),
                 noise=self._noise.getrandbits(64),
                 adapter=adapter,
                 leader=choices[0] if choices else None,
@@ -182,6 +193,8 @@ class Lane:
         """
         ended = self.cancel_background()
         self._scheduler.forget()
+        if self._tiers is not None:
+            self._tiers.attach(None)
         if self._runner is not None:
             self._forward_before += self._runner.forward_seconds
             self._runner.release()
@@ -191,6 +204,8 @@ class Lane:
     def resume(self, runner: Runner) -> None:
         """Compute again."""
         self._runner = runner
+        if self._tiers is not None:
+            self._tiers.attach(runner.records())
 
     @property
     def resting(self) -> bool:
@@ -221,6 +236,8 @@ class Lane:
         runner = self._runner
         chunks = [] if runner is None else self._scheduler.schedule(alone=alone)
         if runner is None or not chunks:
+            if self._tiers is not None and self._tiers.loading:
+                self._stalled = self._scheduler.revision
             return []
         started = self._clock()
         for chunk in chunks:
@@ -235,6 +252,8 @@ class Lane:
             if run_s:
                 run_s = max(run_s, min(_SHARE * self._deciding_s, _LONGEST_RUN_S))
             most = self._scheduler.repeats(chunks, min(_MOST_STEPS, max(1, int(run_s / self._pace)) + ahead))
+        if self._tiers is not None:
+            self._tiers.save()
         called = self._cpu_clock()
         try:
             sampled = runner.run(chunks, most, interrupt or Interrupt(), repeats=repeats)
@@ -277,7 +296,11 @@ class Lane:
         """Do a piece of work that makes later steps faster; False if there is none, or, unless `idle`, none that is
         much wanted.
         """
-        return self._runner is not None and self._runner.prepare(idle=idle)
+        if self._runner is None:
+            return False
+        if self._runner.prepare(idle=idle):
+            return True
+        return idle and self._tiers is not None and self._scheduler.idle and self._tiers.save_idle()
 
     def check(self) -> None:
         """Raise AssertionError when the scheduler's or the cache's invariants do not hold."""
@@ -309,6 +332,8 @@ class Lane:
         self._step_seconds += seconds
         total = sum(chunk.count for chunk in chunks)
         self.tally.stepped(total, steps)
+        if self._tiers is not None and steps == 1:
+            self._tiers.computed(total, seconds)
         for chunk in chunks:
             sequence = chunk.sequence
             share = seconds * chunk.count / total

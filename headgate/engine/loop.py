@@ -205,7 +205,7 @@ class StepLoop:
             else:
                 out.extend(self._round(lanes))
             self._publish(out)
-            if self._draining.is_set() and all(lane.idle for lane in lanes):
+            if self._draining.is_set() and all(lane.idle and not lane.stalled for lane in lanes):
                 self._drained.set()
 
     def _round(self, lanes: list[Lane]) -> list[Delta]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from headgate.engine.ahead import AheadDecoder, Decoded
 from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_states, tensor
 from headgate.engine.kernels.interface import AttentionBatch
+from headgate.engine.kv.records import BlockRecords, block_records
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
@@ -119,6 +120,10 @@ class Runner:
     def kv_bytes(self) -> int:
         """Bytes that keys and values take."""
         return self._store.nbytes
+
+    def records(self) -> BlockRecords:
+        """What copies blocks of keys and values to other memory and back."""
+        return block_records(self._store, self._decoder.device)
 
     def release(self) -> None:
         """Give up keys, values and what was recorded. Nothing can be run after that."""

@@ -30,7 +30,8 @@ from dataclasses import dataclass
 
 from headgate.engine.background import Background
 from headgate.engine.kv.pins import Pins
-from headgate.engine.kv.tables import KVTables
+from headgate.engine.kv.tables import BlockTable, KVTables
+from headgate.engine.kv.tiers import Tiers
 from headgate.engine.limits import Limits, StepRoom
 from headgate.engine.sequence import Sequence
 from headgate.engine.shares import Shares
@@ -67,8 +68,10 @@ class Chunk:
 class Scheduler:
     """Queues and running set of one model."""
 
-    def __init__(self, tables: KVTables, limits: Limits) -> None:
+    def __init__(self, tables: KVTables, limits: Limits, tiers: Tiers | None = None) -> None:
+        """`tiers`: of the tables, where there are some."""
         self.tables = tables
+        self.tiers = tiers
         self.limits = limits
         self.room = StepRoom(limits.max_step_tokens, careful=tables.states is not None)
         self.preemptions = 0
@@ -84,6 +87,11 @@ class Scheduler:
         self._revision = 0
         """Of what runs, waits and is computed; goes up after it has changed."""
         self._pending = -1, 0
+
+    @property
+    def revision(self) -> int:
+        """Goes up with whatever may change what the next step is."""
+        return self._revision + (0 if self.tiers is None else self.tiers.ended)
 
     @property
     def waiting(self) -> list[Sequence]:
@@ -127,6 +135,7 @@ class Scheduler:
         """Queue a sequence behind its tenant's others, or behind the other background work."""
         if self.idle:
             self.room.emptied()
+        self._revision += 1
         if sequence.background:
             self.background.add(sequence)
             return
@@ -265,6 +274,7 @@ class Scheduler:
         `discard` keeps blocks that only it used from being found again, after a step that failed.
         """
         sequence.done = True
+        self._revision += 1
         if sequence.background:
             return self.background.remove(sequence, discard=discard)
         if sequence.admitted:
@@ -287,6 +297,7 @@ class Scheduler:
         """Let go of them. Unknown ones are ignored."""
         self.pins.drop(request_id)
         self.background.pinned = self.pins.blocks
+        self._revision += 1
 
     def forget(self) -> None:
         """Nothing that was computed is there any more, and nothing is held of it. Nobody runs or waits."""
@@ -307,7 +318,11 @@ class Scheduler:
         assert self.pending_tokens == self._lacking(), "something has changed and was not noted"
         self.background.check()
         others = (*self.background.running, *self.background.waiting)
-        self.tables.check([*(s.table for s in (*self.running, *waiting, *others)), *self.pins.tables])
+        tables = [*(s.table for s in (*self.running, *waiting, *others)), *self.pins.tables]
+        if self.tiers is not None:
+            self.tiers.check()
+            tables += self.tiers.tables
+        self.tables.check(tables)
 
     def _fill(self, granted: dict[Sequence, int], *, alone: bool) -> dict[Sequence, int]:
         """Background tokens for what the step has left."""
@@ -346,11 +361,12 @@ class Scheduler:
             return None
         queues = sorted(self._waiting, key=lambda q: (q[0], self._shares.time(q[1])))
         for queue in queues:
-            sequence = next((s for s in self._waiting[queue] if s.ready), None) if queue[0] <= rank else None
-            if sequence is None:
-                continue
-            # A prompt that lacks memory is not overtaken: running sequences end, and then it fits.
-            return sequence if self._enter(sequence) else None
+            while queue[0] <= rank and (sequence := next((s for s in self._waiting[queue] if s.ready), None)):
+                if self._enter(sequence):
+                    return sequence
+                if sequence.ready:
+                    # A prompt that lacks memory is not overtaken: running sequences end, and then it fits.
+                    return None
         return None
 
     def _enter(self, sequence: Sequence) -> bool:
@@ -360,6 +376,12 @@ class Scheduler:
             if not self.background.give_way():
                 return False
         cached = self.tables.attach_prefix(sequence.table, sequence.reusable)
+        tiers = self.tiers if sequence.load is None else None
+        if tiers is not None:
+            sequence.load = tiers.join(sequence.table, sequence.reusable)
+            if sequence.load is not None:
+                self.tables.release(sequence.table)
+                return False
         missing = self.tables.blocks_for(len(sequence.tokens)) - len(sequence.table.blocks)
         # One block in reserve per running sequence, or the newcomer would soon be preempted for their next tokens.
         while missing + len(self.running) > self.tables.free_blocks and self.background.give_way():
@@ -369,6 +391,11 @@ class Scheduler:
             # Remembered, so that a long prompt is not hashed again in every step until something is freed.
             self._refused = (sequence, self.tables.free_blocks)
             return False
+        if tiers is not None:
+            sequence.load = tiers.fetch(sequence.table, sequence.reusable)
+            if sequence.load is not None:
+                sequence.table = BlockTable(sequence.table.root)
+                return False
         self.tables.extend(sequence.table, len(sequence.tokens))
         self._unqueue(sequence)
         if sequence.preemptions == 0:

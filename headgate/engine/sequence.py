@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headgate.engine.kv.loading import Load
 from headgate.engine.kv.tables import BlockTable
 from headgate.engine.request import Request, TokenScore
 from headgate.engine.sampling.grammar import Guide
@@ -32,6 +33,8 @@ class Sequence:
     """Number of the adapter that its rows have; 0: none."""
     leader: Sequence | None = None
     """The sibling whose prompt pass this one waits for, to share its blocks."""
+    load: Load | None = None
+    """What this one waits for, or has waited for since it was last in the queue."""
     computed: int = 0
     cached: int = 0
     """Prompt tokens found in the prefix cache at first admission."""
@@ -114,7 +117,9 @@ class Sequence:
 
     @property
     def ready(self) -> bool:
-        """Whether it may be admitted: it waits for no sibling's prompt pass."""
+        """Whether it may be admitted: it waits for no keys and values, and for no sibling's prompt pass."""
+        if self.load is not None and not self.load.done:
+            return False
         leader = self.leader
         return leader is None or leader.done or leader.computed >= leader.prompt_length
 
@@ -136,5 +141,6 @@ class Sequence:
     def reset(self) -> None:
         """Back to the queue: its blocks were taken, so that all of it must be computed again."""
         self.admitted = False
+        self.load = None
         self.computed = 0
         self.preemptions += 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headgate.engine.kv.tiers import TierStats
+
 
 @dataclass(frozen=True, slots=True)
 class ModelStats:
@@ -41,6 +43,8 @@ class ModelStats:
     """Blocks of prompts that stay in the prefix cache."""
     unrecorded: int = 0
     """Sizes of decode steps that are still to be recorded as CUDA graphs."""
+    tiers: TierStats | None = None
+    """Of what the pool has overwritten, where it is kept."""
 
     @property
     def kv_usage(self) -> float:

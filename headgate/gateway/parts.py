@@ -52,6 +52,9 @@ def make_engine(settings: Settings) -> Engine:
             kernels=section.kernels,
             decode_ahead=section.decode_ahead,
             keep_quantized=section.keep_quantized,
+            kv_host_bytes=section.kv_host_bytes,
+            kv_disk_path=None if section.kv_disk_path is None else Path(section.kv_disk_path).expanduser(),
+            kv_disk_bytes=section.kv_disk_bytes,
         )
     )
 

@@ -107,6 +107,20 @@ class EngineSection(Section):
     keep_quantized: bool = Field(
         default=True, description="Keep quantized weights on disk beside their checkpoint, for the next start."
     )
+    kv_host_bytes: ByteSize = Field(
+        default=ByteSize(0),
+        ge=0,
+        description="Host memory for KV blocks that a GPU's cache overwrites; 0: none. Needs prefix_cache.",
+    )
+    kv_disk_path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of this server alone for such KV blocks, which the next start finds; null: none. Who can "
+        "read it can tell what prompts said.",
+    )
+    kv_disk_bytes: ByteSize = Field(
+        default=ByteSize(10_000_000_000), gt=0, description="Most that is in kv_disk_path; what was not used goes."
+    )
 
 
 class SleepSection(Section):

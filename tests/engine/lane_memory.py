@@ -6,6 +6,7 @@ context back. A block that is used twice, shared wrongly, or freed too early sho
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from itertools import count
@@ -15,10 +16,13 @@ import torch
 
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kv.states import StateSlots
+from headgate.engine.kv.disk import DiskTier
+from headgate.engine.kv.shelf import Shelf
 from headgate.engine.kv.tables import KVTables
+from headgate.engine.kv.tiers import Tiers
 from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
-from headgate.engine.request import TokenScore
+from headgate.engine.request import Delta, TokenScore
 from headgate.engine.runner import Probed, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
@@ -167,6 +171,9 @@ class MemoryModel:
         self._slots.clear()
         self._states.clear()
 
+    def records(self) -> MemoryRecords:
+        return MemoryRecords(self._slots, self._block_size)
+
     def _slot(self, chunk: Chunk, position: int) -> int:
         return (
             chunk.sequence.table.blocks[position // self._block_size] * self._block_size + position % self._block_size
@@ -174,6 +181,93 @@ class MemoryModel:
 
     def _meaning(self, chunk: Chunk, known: tuple[int, ...], position: int) -> tuple[str, tuple[int, ...]]:
         return chunk.sequence.request.tenant, known[: position + 1]
+
+
+class MemoryRecords:
+    """Implements BlockRecords over the slots: what they hold is in a record as text."""
+
+    NBYTES = 4096
+
+    def __init__(self, slots: dict[int, tuple[str, tuple[int, ...]]], block_size: int) -> None:
+        self._slots, self._size = slots, block_size
+
+    def save(self, blocks: Seq[int], shelf: Shelf, rows: Seq[int]) -> Callable[[], None]:
+        for block, row in zip(blocks, rows, strict=True):
+            held = pickle.dumps([self._slots[slot] for slot in self._of(block)])
+            shelf.rows[row, : len(held)] = np.frombuffer(held, np.uint8)
+        return lambda: None
+
+    def open(self, blocks: Seq[int]) -> Callable[[], None]:  # noqa: ARG002
+        return lambda: None
+
+    def load(self, shelf: Shelf, rows: Seq[int], blocks: Seq[int]) -> None:
+        for block, row in zip(blocks, rows, strict=True):
+            self._slots.update(zip(self._of(block), pickle.loads(shelf.rows[row].tobytes()), strict=True))
+
+    def _of(self, block: int) -> range:
+        return range(block * self._size, (block + 1) * self._size)
+
+
+class Errands:
+    """Implements Beside: what is to be done beside the steps is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.tasks: list[tuple[bool, Callable[[], None]]] = []
+        self.alarms: list[Callable[[], None]] = []
+        self._calls: list[Callable[[], list[Delta]]] = []
+
+    def call(self, command: Callable[[], list[Delta]]) -> None:
+        """Have the step thread do it."""
+        self._calls.append(command)
+
+    def put(self, task: Callable[[], None], *, urgent: bool) -> None:
+        self.tasks.append((urgent, task))
+
+    def later(self, seconds: float, task: Callable[[], None]) -> Callable[[], None]:
+        assert seconds > 0
+        self.alarms.append(task)
+        return lambda: self.alarms.remove(task)
+
+    def close(self, seconds: float) -> None:
+        assert seconds > 0
+        self.run(len(self.tasks))
+
+    def run(self, most: int) -> None:
+        """Do some of it, the urgent first, and what the step thread is to do then."""
+        for _ in range(min(most, len(self.tasks))):
+            at = next((at for at, (urgent, _) in enumerate(self.tasks) if urgent), 0)
+            self.tasks.pop(at)[1]()
+        self.answer()
+
+    def answer(self) -> None:
+        calls, self._calls = self._calls, []
+        for call in calls:
+            assert not call()
+
+
+def tiered_lane(
+    limits: Limits = LIMITS,
+    blocks: int = BLOCKS,
+    *,
+    rows: int = 8,
+    disk: DiskTier | None = None,
+    keeps: bool = True,
+    most_queued: int = 8,
+    least_blocks: int = 1,
+    context_length: int = 10**6,
+) -> tuple[Lane, Scheduler, MemoryModel, Errands]:
+    """A lane whose blocks go to host memory, or to disk."""
+    errands, memory = Errands(), MemoryModel(BLOCK_SIZE)
+    tables = KVTables(blocks, BLOCK_SIZE, b"key")
+    shelf = Shelf(torch.zeros(rows, MemoryRecords.NBYTES, dtype=torch.uint8))
+    tiers = Tiers(
+        tables, shelf, disk, call=errands.call, beside=errands, keeps=keeps, most_queued=most_queued,
+        least_blocks=least_blocks, clock=count(0.0).__next__,
+    )  # fmt: skip
+    clock, cpu_clock = count(0.0).__next__, count(0.0, 0.0).__next__
+    scheduler = Scheduler(tables, limits, tiers)
+    lane = Lane(scheduler, memory, context_length=context_length, eos_ids=(EOS,), clock=clock, cpu_clock=cpu_clock)
+    return lane, scheduler, memory, errands
 
 
 def lane_of(

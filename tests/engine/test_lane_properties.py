@@ -9,8 +9,9 @@ from draft_edits import Edit, edited, edits_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from lane_memory import BLOCK_SIZE, BLOCKS, EOS, LIMITS, following, lane_of
+from lane_memory import BLOCK_SIZE, BLOCKS, EOS, LIMITS, MemoryModel, following, lane_of, tiered_lane
 
+from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, Priority, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
@@ -26,15 +27,16 @@ class LaneMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        # Beside what may be pinned there are BLOCKS for the longest sequence.
-        self.lane, self.scheduler, self.memory = lane_of(
-            LIMITS, BLOCKS + PINNED, context_length=BLOCKS * BLOCK_SIZE, states=self.STATES
-        )
+        self.lane, self.scheduler, self.memory = self._lane()
         self.submitted = 0
         self.open: dict[str, set[int]] = {}
         self.wanted: dict[str, Request] = {}
         self.received: dict[tuple[str, int], list[int]] = {}
         self.scored: dict[str, list[TokenScore]] = {}
+
+    def _lane(self) -> tuple[Lane, Scheduler, MemoryModel]:
+        # Beside what may be pinned there are BLOCKS for the longest sequence.
+        return lane_of(LIMITS, BLOCKS + PINNED, context_length=BLOCKS * BLOCK_SIZE, states=self.STATES)
 
     @rule(
         length=st.integers(1, 44),
@@ -154,7 +156,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert sum(c.count for c in chunks) <= LIMITS.max_step_tokens
         assert len(chunks) <= LIMITS.max_running
         assert all(c.count > 0 for c in chunks)
-        assert bool(chunks) == bool(self.open), "a step with work computes something"
+        assert bool(chunks) == bool(self.open) or self.lane.stalled, "a step with work computes something"
         preempted = any(s.preemptions > before[id(s)] for s in self.scheduler.waiting if id(s) in before)
         admitted = any(id(c.sequence) in waiting for c in chunks)
         if not self.STATES or self.lane.stats.short_steps == short:
@@ -231,6 +233,55 @@ TestRememberingLane = RememberingLaneMachine.TestCase
 TestCrampedLane = CrampedLaneMachine.TestCase
 TestRememberingLane.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
 TestCrampedLane.settings = settings(max_examples=8, stateful_step_count=50, deadline=None)
+
+
+class TieredMachine(LaneMachine):
+    """The same with blocks that go to a tier and come back, at any time, in part or too late."""
+
+    def _lane(self) -> tuple[Lane, Scheduler, MemoryModel]:
+        lane, scheduler, memory, self.errands = tiered_lane(
+            LIMITS, BLOCKS + PINNED, rows=10, context_length=BLOCKS * BLOCK_SIZE
+        )
+        return lane, scheduler, memory
+
+    @rule(tenant=st.sampled_from(["a", "b"]), steps=st.integers(4, 12), most=st.integers(1, 5))
+    def flood(self, tenant: str, steps: int, most: int) -> None:
+        """Something new comes, and what was there goes."""
+        prompt = tuple(1 + (self.submitted + i * i * i) % 5 for i in range(44))
+        self._submit(Request(f"r{self.submitted}", "m", prompt, SamplingParams(max_tokens=1), tenant=tenant))
+        for _ in range(steps):
+            self._step()
+        self.errands.run(most)
+
+    @rule(most=st.integers(1, 5))
+    def beside(self, most: int) -> None:
+        self.errands.run(most)
+
+    @precondition(lambda self: self.errands.alarms)
+    @rule()
+    def too_late(self) -> None:
+        self.errands.alarms.pop()()
+        self.errands.answer()
+
+    @precondition(lambda self: self.lane.wanted == (0, 0))
+    @rule()
+    def sleep(self) -> None:
+        self._take(self.lane.rest())
+        self.lane.resume(self.memory)  # type: ignore[arg-type]
+
+    def teardown(self) -> None:
+        self.errands.run(1000)
+        super().teardown()
+
+    def _step(self, run_s: float = 0.0) -> None:
+        super()._step(run_s)
+        if self.lane.stalled:
+            assert self.lane.idle, "the step thread waits for it"
+            self.errands.run(1)
+
+
+TestTieredLane = TieredMachine.TestCase
+TestTieredLane.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
 
 
 class Twin:

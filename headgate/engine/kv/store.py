@@ -68,9 +68,12 @@ class KVStore:
     @property
     def nbytes(self) -> int:
         """Bytes reserved."""
-        return sum(tensor.nbytes for layer in self.layers for tensor in _tensors(layer)) + sum(
-            tensor.nbytes for tensor in self.states
-        )
+        return sum(tensor.nbytes for tensor in (*self.tensors, *self.states))
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Of keys and values, layer by layer, each [blocks * block_size, ...]."""
+        return [tensor for layer in self.layers for tensor in _tensors(layer)]
 
     def use(self, blocks: Iterable[int]) -> None:
         """To be told of blocks that are written to: beyond a huge page of each tensor memory comes in huge pages."""
@@ -103,9 +106,8 @@ class KVStore:
             self._zero(slice(slot, slot + 1))
 
     def _zero(self, slots: slice) -> None:
-        for layer in self.layers:
-            for tensor in _tensors(layer):
-                tensor[slots].zero_()
+        for tensor in self.tensors:
+            tensor[slots].zero_()
 
 
 def _tensors(layer: KVLayer) -> list[torch.Tensor]:

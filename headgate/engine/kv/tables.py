@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from headgate.cache.prefix import PrefixIndex
+from headgate.engine.kv.leaving import Leaving
 from headgate.engine.kv.pool import BlockPool
 from headgate.engine.kv.states import Held, StateSlots
 
@@ -53,6 +54,8 @@ class KVTables:
         self._prefix_cache = prefix_cache
         self._dtype = dtype
         self.states = states
+        self.leaving: Leaving | None = None
+        """What is noted for tiers, where there are some."""
 
     @property
     def shares(self) -> bool:
@@ -102,6 +105,8 @@ class KVTables:
             if block is None:
                 break
             self._pool.share(block)
+            if self.leaving is not None:
+                self.leaving.add(block, parent, table.identities[-1] if table.identities else table.root)
             table.blocks.append(block)
             table.identities.append(parent)
         if self.states is not None:
@@ -119,6 +124,25 @@ class KVTables:
             del table.identities[table.found :]
             self.trim(table, table.found * self.block_size)
         return table.found * self.block_size
+    def beyond(self, table: BlockTable, tokens: Sequence[int]) -> Iterator[tuple[bytes, bytes]]:
+        """Identities of the blocks behind those that `attach_prefix` found, and each one's parent's."""
+        size = self.block_size
+        parent = table.identities[-1] if table.identities else table.root
+        for start in range(len(table.identities) * size, len(tokens) - size, size):
+            identity = self._index.identity(parent, tokens[start : start + size])
+            yield identity, parent
+            parent = identity
+
+    def adopt(self, table: BlockTable, chain: Iterable[tuple[bytes, bytes]]) -> None:
+        """The blocks behind the full ones hold what these identities say, which `beyond` gave."""
+        for identity, parent in chain:
+            self._find_by(identity, parent, table.blocks[len(table.identities)])
+            table.identities.append(identity)
+
+    def _find_by(self, identity: bytes, parent: bytes, block: int) -> None:
+        # A duplicate that another sequence computed at the same time stays private; the table is append-only.
+        if self._index.publish(identity, block) and self.leaving is not None:
+            self.leaving.add(block, identity, parent)
 
     def _claim_tail(self, table: BlockTable, tokens: Sequence[int]) -> bool:
         """Take over the block that `publish_tail` kept of the same tokens, all to itself: it is written to."""
@@ -164,7 +188,12 @@ class KVTables:
         missing = self.blocks_for(tokens) - len(table.blocks)
         if missing > self._pool.free:
             return False
-        table.blocks.extend(self._pool.take() for _ in range(missing))
+        if missing > 0:
+            taken = [self._pool.take() for _ in range(missing)]
+            table.blocks.extend(taken)
+            if self.leaving is not None:
+                for block in taken:
+                    self.leaving.give(block)
         return True
 
     def trim(self, table: BlockTable, tokens: int) -> None:
@@ -182,8 +211,7 @@ class KVTables:
         for number in range(len(table.identities), computed // size):
             parent = table.identities[-1] if table.identities else table.root
             identity = self._index.identity(parent, tokens[number * size : (number + 1) * size])
-            # A duplicate that another sequence computed at the same time stays private; the table is append-only.
-            self._index.publish(identity, table.blocks[number])
+            self._find_by(identity, parent, table.blocks[number])
             table.identities.append(identity)
 
     def publish_tail(self, table: BlockTable, tokens: Sequence[int]) -> None:
@@ -229,7 +257,7 @@ class KVTables:
         for number, (block, identity) in enumerate(zip(self.findable(table), table.identities, strict=True)):
             own = table.blocks[number]
             if block == own:
-                self._index.publish(identity, own)
+                self._find_by(identity, table.identities[number - 1] if number else table.root, own)
             else:
                 self._pool.share(block)
                 table.blocks[number] = block
@@ -249,6 +277,10 @@ class KVTables:
                 freed.append(block)
                 if discard:
                     self._index.forget(block)
+                if self.leaving is not None and discard:
+                    self.leaving.distrust(block)
+                elif self.leaving is not None and not keep and number >= table.found:
+                    self.leaving.pass_over(block)
             self._pool.release(block, keep=keep or number < table.found)
         if self.states is not None and table.held is not None:
             self.states.end(table.held)
@@ -267,6 +299,8 @@ class KVTables:
             self._index.forget(block)
         if self.states is not None:
             self.states.forget()
+        if self.leaving is not None:
+            self.leaving.forget()
 
     def check(self, tables: Iterable[BlockTable]) -> None:
         """Raise AssertionError unless the pool's reference counts are exactly the uses by `tables`."""
@@ -281,3 +315,6 @@ class KVTables:
                 uses[block] += 1
         counts = [self._pool.references(block) for block in range(self._pool.size)]
         assert uses == counts, "reference counts differ from the tables"
+        if self.leaving is not None:
+            for block, identity in self.leaving.blocks.items():
+                assert self._index.find(identity) == block, f"block {block} does not hold what is noted of it"

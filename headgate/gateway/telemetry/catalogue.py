@@ -271,6 +271,30 @@ class Engine:
     PREFIX_HITS = CounterFamily(
         "headgate_prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", ("model",)
     )
+    TIER_BLOCKS = GaugeFamily(
+        "headgate_kv_tier_blocks", "KV blocks in `host` memory and on `disk`, beside the cache.", ("model", "tier")
+    )
+    TIER_BYTES = GaugeFamily(
+        "headgate_kv_tier_bytes", "Bytes reserved of `host` memory, and of the files on `disk`.", ("model", "tier")
+    )
+    TIER_TOKENS = CounterFamily(
+        "headgate_kv_tier_loaded_tokens_total",
+        "Prompt tokens whose KV blocks came back from a tier.",
+        ("model", "tier"),
+    )
+    TIER_LOADS = CounterFamily("headgate_kv_loads_total", "Times that prompts waited for KV blocks.", ("model",))
+    TIER_SHORT = CounterFamily(
+        "headgate_kv_short_loads_total",
+        "Of these, those that failed or took too long: the rest is computed.",
+        ("model",),
+    )
+    TIER_SECONDS = CounterFamily("headgate_kv_load_seconds_total", "Time that such loading took.", ("model",))
+    TIER_WRITTEN = CounterFamily("headgate_kv_written_blocks_total", "KV blocks written to disk.", ("model",))
+    TIER_DROPPED = CounterFamily(
+        "headgate_kv_dropped_blocks_total",
+        "KV blocks that no tier got: too many at once, or disk full or failing.",
+        ("model",),
+    )
     PREEMPTIONS = CounterFamily("headgate_preemptions_total", "Sequences recomputed for want of room.", ("model",))
     STEPS = CounterFamily("headgate_steps_total", "Steps of the engine.", ("model",))
     SHORT_STEPS = CounterFamily(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 
+from headgate.engine.kv.tiers import TierStats
 from headgate.engine.local import LocalModel
 from headgate.engine.sleeper import SleepStats
 from headgate.engine.stats import ModelStats
@@ -39,10 +40,24 @@ _SLEEP: tuple[tuple[ValueFamily, Callable[[SleepStats], float]], ...] = (
 )
 
 
+_TIERS: tuple[tuple[ValueFamily, Callable[[TierStats], Mapping[str, float]]], ...] = (
+    (Engine.TIER_BLOCKS, lambda s: {"host": s.host_blocks, "disk": s.disk_blocks}),
+    (Engine.TIER_BYTES, lambda s: {"host": s.host_bytes, "disk": s.disk_bytes}),
+    (Engine.TIER_TOKENS, lambda s: {"host": s.host_tokens, "disk": s.disk_tokens}),
+)
+_LOADS: tuple[tuple[ValueFamily, Callable[[TierStats], float]], ...] = (
+    (Engine.TIER_LOADS, lambda s: s.loads),
+    (Engine.TIER_SHORT, lambda s: s.short_loads),
+    (Engine.TIER_SECONDS, lambda s: s.load_seconds),
+    (Engine.TIER_WRITTEN, lambda s: s.written_blocks),
+    (Engine.TIER_DROPPED, lambda s: s.dropped_blocks),
+)
+
+
 class EngineCollector(Scraped):
     """One family per figure, one sample per model loaded by then."""
 
-    families = tuple(family for family, _ in (*_FIGURES, *_SLEEP))
+    families = tuple(family for family, _ in (*_FIGURES, *_TIERS, *_LOADS, *_SLEEP))
 
     def __init__(self, models: Mapping[str, LocalModel]) -> None:
         self._models = models
@@ -52,6 +67,11 @@ class EngineCollector(Scraped):
         stats = {name: model.stats() for name, model in self._models.items()}
         for family, of in _FIGURES:
             yield family.each(([model], of(stood)) for model, stood in stats.items())
+        tiers = {name: stood.tiers or TierStats() for name, stood in stats.items()}
+        for family, by_tier in _TIERS:
+            yield family.each(([model, tier], v) for model, kept in tiers.items() for tier, v in by_tier(kept).items())
+        for family, counted in _LOADS:
+            yield family.each(([model], counted(kept)) for model, kept in tiers.items())
         sleepers = {name: model.sleeper for name, model in self._models.items()}
         slept = {name: SleepStats() if sleeper is None else sleeper.stats for name, sleeper in sleepers.items()}
         for family, told in _SLEEP:

@@ -1,0 +1,116 @@
+"""The tier in host memory: rows that records are in, and through which those on disk come and go."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headgate.engine.kv.memory import HostMemory
+from headgate.engine.kv.order import Order
+
+
+def host_rows(rows: int, nbytes: int, *, pinned: bool) -> Tensor:
+    """uint8 [rows, nbytes]: `pinned`, which a GPU copies from and to by itself, or memory that is taken as it is used.
+
+    Raises:
+        RuntimeError: the system pins no such memory.
+    """
+    if pinned:
+        return torch.empty(rows, nbytes, dtype=torch.uint8, pin_memory=True)
+    return HostMemory().zeros(rows * nbytes).view(rows, nbytes)
+
+
+class Shelf:
+    """Rows of host memory with the records in them, by identity. Any thread may call it.
+
+    A row that somebody uses is given to nobody else. When all are taken the one goes that `Order` says.
+    """
+
+    def __init__(self, memory: Tensor) -> None:
+        """`memory`: uint8 [rows, bytes of a record]."""
+        self.memory = memory
+        self.rows: NDArray[np.uint8] = memory.numpy()
+        """The same memory."""
+        self._lock = threading.Lock()
+        self._order = Order()
+        self._row_of: dict[bytes, int] = {}
+        self._name_of: dict[int, bytes] = {}
+        self._users = [0] * len(memory)
+        self._free = list(reversed(range(len(memory))))
+
+    def __len__(self) -> int:
+        """Records."""
+        return len(self._row_of)
+
+    def holds(self, identity: bytes) -> bool:
+        """Whether the record is there now."""
+        return identity in self._row_of
+
+    def touch(self, identity: bytes) -> bool:
+        """The record, if it is there, is the latest used."""
+        with self._lock:
+            if identity in self._row_of:
+                self._order.touch(identity)
+                return True
+            return False
+
+    def take(self) -> int | None:
+        """A row for a record, in use from then on; None where all are."""
+        with self._lock:
+            if self._free:
+                row = self._free.pop()
+            elif (gone := self._order.pop()) is not None:
+                row = self._row_of.pop(gone)
+                del self._name_of[row]
+            else:
+                return None
+            self._users[row] = 1
+            return row
+
+    def name(self, row: int, identity: bytes, parent: bytes) -> None:
+        """What is in a row that was taken. Where the record is in another one already, this one stays nameless."""
+        with self._lock:
+            if identity in self._row_of:
+                return
+            self._row_of[identity], self._name_of[row] = row, identity
+            self._order.add(identity, parent)
+            self._order.hold(identity)
+
+    def use(self, identity: bytes) -> int | None:
+        """The row of a record, in use from then on."""
+        with self._lock:
+            row = self._row_of.get(identity)
+            if row is not None:
+                self._users[row] += 1
+                self._order.touch(identity)
+                self._order.hold(identity)
+            return row
+
+    def done(self, row: int) -> None:
+        """Whoever took the row or used its record does so no more."""
+        with self._lock:
+            self._users[row] -= 1
+            name = self._name_of.get(row)
+            if name is not None:
+                self._order.let_go(name)
+            elif not self._users[row]:
+                self._free.append(row)
+
+    def named(self, row: int) -> bytes | None:
+        """Whose record is in a row that is in use; None where it was forgotten."""
+        return self._name_of.get(row)
+
+    def forget(self, identity: bytes) -> None:
+        """The record is not to be found any more."""
+        with self._lock:
+            row = self._row_of.pop(identity, None)
+            if row is None:
+                return
+            del self._name_of[row]
+            self._order.remove(identity)
+            if not self._users[row]:
+                self._free.append(row)
