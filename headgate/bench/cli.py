@@ -44,6 +44,7 @@ from headgate.bench.peers.process import EngineFailed
 from headgate.bench.proxy.command import proxy
 from headgate.bench.quality_command import quality
 from headgate.bench.redis_command import redis
+from headgate.bench.restart import restarts
 from headgate.bench.routing.cli import routing
 from headgate.bench.sampling import sampling
 from headgate.bench.serve import alternated
@@ -73,7 +74,7 @@ for command in (
 
 
 @bench.command()
-@click.argument("workloads", nargs=-1, type=click.Choice(["prefill", *_BATCHES, "mixed"]))
+@click.argument("workloads", nargs=-1, type=click.Choice(["prefill", *_BATCHES, "mixed", "restart"]))
 @model_option("small")
 @weights_option("native")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
@@ -85,6 +86,9 @@ for command in (
 @click.option("--new", type=click.IntRange(min=2), help="New tokens of each request of the decode workloads.")
 @click.option(
     "--requests", type=click.IntRange(min=1), default=64, show_default=True, help="Requests of the mixed workload."
+)
+@click.option(
+    "--tokens", type=click.IntRange(min=64), default=1024, show_default=True, help="Of the prompt of restart."
 )
 @click.option("--one-by-one", is_flag=True, help="Also run the mixed requests one after another.")
 @click.option(
@@ -116,6 +120,7 @@ def engine(
     rounds: int,
     new: int | None,
     requests: int,
+    tokens: int,
     one_by_one: bool,
     against: str | None,
     peers: Path,
@@ -123,8 +128,20 @@ def engine(
     json_file: Path | None,
     plot_file: Path | None,
 ) -> None:
-    """Time the engine alone on WORKLOADS (all by default): tokens in, tokens out, random prompts, no cache hits."""
+    """Time the engine alone on WORKLOADS (all but restart by default): tokens in, tokens out, random prompts, no cache
+    hits.
+
+    restart, which runs alone, is the first token of a long prompt from engines that have just started: computed, or
+    with keys and values that an engine before them left on disk.
+    """
     need_matplotlib(plot_file)
+    if "restart" in workloads:
+        if len(workloads) > 1 or against or prepare or plot_file or one_by_one:
+            raise click.UsageError("restart runs alone, with --model, --weights, --device, --threads, --kernels, "
+                                   "--rounds, --tokens and --json")  # fmt: skip
+        settings = EngineSettings(device=device, threads=threads, kernels=kernels)
+        _restart(model, weights, settings, tokens, rounds, json_file)
+        return
     console = Console(width=110)
     chosen = [w for name in workloads or _ALL for w in _workloads(name, new, requests)]
     if against is not None:
@@ -259,6 +276,29 @@ def start(model: str, weights: WeightFormat, threads: int | None, starts: int, j
     )
     console.print(f"{limits.device_name(torch.device('cpu'))}; torch {torch.__version__}, {date.today()}")
     write_json(json_file, {"model": model, "weights": weights, "starts": [asdict(each) for each in measured]})
+
+
+def _restart(
+    model: str, weights: WeightFormat, settings: EngineSettings, tokens: int, rounds: int, json_file: Path | None
+) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        spec = ModelSpec("bench", model_folder(model, Path(scratch)), weights=weights)
+        try:
+            found = restarts(settings, spec, tokens, rounds)
+        except (ValueError, RuntimeError) as error:
+            raise click.ClickException(str(error)) from None
+    console = Console(width=110)
+    console.print(
+        f"{model}, weights {weights}: the first token after {tokens} tokens, of which {found.loaded} are on disk "
+        f"({found.nbytes / 1e6:.1f} MB), medians of {rounds} rounds"
+    )
+    for line in found.lines():
+        console.print(line, soft_wrap=True)
+    used = settings.threads or torch.get_num_threads()
+    console.print(
+        f"{limits.device_name(torch.device('cpu'))}, {used} threads; torch {torch.__version__}, {date.today()}"
+    )
+    write_json(json_file, {"model": model, "weights": weights, **asdict(found)})
 
 
 def _workloads(name: str, new: int | None, requests: int) -> list[Workload]:

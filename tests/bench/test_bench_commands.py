@@ -103,6 +103,20 @@ def test_answers_that_the_context_cuts_are_no_figure(tiny_checkpoint: Path) -> N
     assert "100000 tokens after 128 were asked for" in result.output
 
 
+def test_restart_bench_loads_what_an_engine_left(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "restart.json"
+    arguments = ["engine", "restart", "--tokens", "200", "--model", str(tiny_checkpoint), "--rounds", "2"]
+    done = CliRunner().invoke(bench, [*arguments, "--device", "cpu", "--json", str(out)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert [line.split("  ")[1] for line in done.output.splitlines() if line.startswith("  ")] == [
+        "computed", "from the page cache", "from disk",
+    ]  # fmt: skip
+    content = json.loads(out.read_text())
+    assert (content["loaded"], len(content["computed_s"]), len(content["read_load_s"])) == (192, 2, 2)
+    refused = CliRunner().invoke(bench, [*arguments, "b1"])
+    assert (refused.exit_code, "restart runs alone" in refused.output) == (2, True)
+
+
 def test_grammar_bench_compares_with_and_without(tiny_checkpoint: Path) -> None:
     options = ["--model", str(tiny_checkpoint), "--weights", "native", "--batch", "2", "--new", "8", "--rounds", "1"]
     done = CliRunner().invoke(bench, ["grammar", *options])

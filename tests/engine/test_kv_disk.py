@@ -317,16 +317,18 @@ def test_a_disk_that_takes_no_more_is_left_alone_for_a_while(
             broken.setattr(os, "open", full)
             assert not tier.write(named(2), named(1), record(2))
         assert not tier.writable
+        assert [found(tier, number) for number in (1, 2)] == [True, False]
         now = 31.0
         assert tier.writable
+        assert tier.write(named(2), named(0), record(2))
+        assert [found(tier, number) for number in (1, 2)] == [False, True], "there was room for one"
         with monkeypatch.context() as broken:
             broken.setattr(os, "open", full)
-            assert not tier.write(named(2), named(1), record(2))
-        assert [message.split(": ")[-1] for message in caplog.messages] == ["[Errno 28] No space left on device"]
-        assert tier.sizes == (1, SPACE)
-        assert [found(tier, number) for number in (1, 2)] == [True, False]
-        assert tier.write(named(2), named(1), record(2))
-        assert found(tier, 2)
+            assert not tier.write(named(3), named(1), record(3))
+            now = 62.0
+            assert not tier.write(named(4), named(1), record(4))
+        told = ["[Errno 28] No space left on device"] * 2
+        assert [message.split(": ")[-1] for message in caplog.messages] == told, "once, and again after it went well"
 
 
 def test_less_room_after_a_restart_leaves_what_was_used_last(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ that away. Folder and files are their owner's alone.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -56,6 +57,7 @@ class DiskFolder:
             KVFolderError: it cannot be made, read or written, or another process has it.
         """
         self.most = most
+        """Less than it was where the disk turned out to have less."""
         self._folder = folder
         self._clock = clock
         self._guard = threading.Lock()
@@ -159,6 +161,9 @@ class DiskFolder:
             _write(path, header, record)
         except OSError as error:
             self._paused_until = self._clock() + _PAUSE_S
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                with self._guard:  # from now on what is newer takes the place of what is older
+                    self.most = max(self._taken, space)
             self._tell("write", "keys and values cannot be written to %s: %s", path.parent, error)
             return False
         self._told.discard("write")

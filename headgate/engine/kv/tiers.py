@@ -113,7 +113,9 @@ class Tiers:
         """Seconds of a block, by whether it is on disk."""
         self.ended = 0
         """Loads that nobody waits for any more."""
-        self._host_tokens = self._disk_tokens = self._started = self._short = self._written = self._dropped = 0
+        self._host_tokens = self._disk_tokens = self._started = self._short = 0
+        self._dropped = 0
+        self._written = self._unwritten = 0  # counted by the beside thread
         self._load_seconds = 0.0
 
     @property
@@ -131,7 +133,7 @@ class Tiers:
             self._short,
             self._load_seconds,
             self._written,
-            self._dropped,
+            self._dropped + self._unwritten,
         )
 
     @property
@@ -314,7 +316,8 @@ class Tiers:
         if not self._disk.read(identity, self._shelf.rows[row]):
             self._shelf.done(row)
             return None
-        self._shelf.name(row, identity, parent)
+        if self._keeps:
+            self._shelf.name(row, identity, parent)
         return row
 
     def _copy(self, blocks: Sequence[Full]) -> None:
@@ -355,9 +358,11 @@ class Tiers:
             if write and disk is not None and self._shelf.named(row) == full.identity:
                 written = disk.writable and disk.write(full.identity, full.parent, self._shelf.rows[row])
                 self._written += written
-                self._dropped += not written
+                self._unwritten += not written
                 if self._shelf.named(row) != full.identity:
                     disk.forget(full.identity)  # it has turned out meanwhile that it is not to be trusted
+            if not self._keeps:
+                self._shelf.forget(full.identity)  # its row is the next to be used, and in the processor's caches
             self._shelf.done(row)
             with self._counting:
                 self._queued -= write
