@@ -79,10 +79,9 @@ class Order:
             if record is not None and record.used == used and self._leaves(identity):
                 self.remove(identity)
                 return identity
-        rest = [(record.used, each) for each, record in self._records.items() if each not in self._users]
-        if not rest:
+        if len(self._users) == len(self._records):
             return None
-        identity = max(rest)[1]
+        identity = max((record.used, each) for each, record in self._records.items() if each not in self._users)[1]
         self.remove(identity)
         return identity
 

@@ -32,6 +32,8 @@ Call = Callable[[Callable[[], list[Delta]]], None]
 
 _GROUP = 8
 """Blocks that are read before they are copied together."""
+_IDLE = 2
+"""Blocks that are copied at a time while nobody asks: whoever comes meanwhile waits for that."""
 _MUCH = 64
 """Tokens of a step that tells how fast prompts are computed."""
 _PATIENCE, _LEAST_WAIT_S, _UNKNOWN_WAIT_S = 2.0, 0.1, 5.0
@@ -169,6 +171,7 @@ class Tiers:
         """
         if self._records is None or self._overdue:
             return None
+        self.save()  # what is not to be trusted is not found
         chain = list(takewhile(lambda each: self._holds(each[0]), self._tables.beyond(table, tokens)))
         return self._start(table, chain) if len(chain) >= self._least else None
 
@@ -190,7 +193,7 @@ class Tiers:
         self._hungry = True  # before the look, so that a write that ends after it is heard of
         if self._queued > self._most_queued // 2:
             return False
-        fresh = self._leaving.fresh(_GROUP)
+        fresh = self._leaving.fresh(_IDLE)
         if fresh:
             self._copy(fresh)
         else:
