@@ -194,7 +194,7 @@ class MemoryRecords:
     def save(self, blocks: Seq[int], shelf: Shelf, rows: Seq[int]) -> Callable[[], None]:
         for block, row in zip(blocks, rows, strict=True):
             held = pickle.dumps([self._slots[slot] for slot in self._of(block)])
-            shelf.rows[row, : len(held)] = np.frombuffer(held, np.uint8)
+            shelf.rows[row][: len(held)] = np.frombuffer(held, np.uint8)
         return lambda: None
 
     def open(self, blocks: Seq[int]) -> Callable[[], None]:  # noqa: ARG002

@@ -113,7 +113,7 @@ class ShelfMachine(RuleBasedStateMachine):
         assert (row is None) == (len(in_use) == 3)
         if row is not None:
             assert row not in in_use
-            self.shelf.rows[row] = number
+            self.shelf.rows[row][:] = number
             self.shelf.name(row, named(number), named(number - 1))
             self.taken.append((row, named(number)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -12,16 +13,21 @@ from torch import Tensor
 from headgate.engine.kv.memory import HostMemory
 from headgate.engine.kv.order import Order
 
+_CHUNK = 1 << 28  # bytes
 
-def host_rows(rows: int, nbytes: int, *, pinned: bool) -> Tensor:
-    """uint8 [rows, nbytes]: `pinned`, which a GPU copies from and to by itself, or memory that is taken as it is used.
+
+def host_rows(rows: int, nbytes: int, *, pinned: bool) -> list[Tensor]:
+    """Each uint8 [nbytes]: `pinned`, which a GPU copies from and to by itself, or memory that is taken as it is used.
 
     Raises:
         RuntimeError: the system pins no such memory.
     """
-    if pinned:
-        return torch.empty(rows, nbytes, dtype=torch.uint8, pin_memory=True)
-    return HostMemory().zeros(rows * nbytes).view(rows, nbytes)
+    if not pinned:
+        return list(HostMemory().zeros(rows * nbytes).view(rows, nbytes))
+    # torch pins the next power of two of bytes, which of tens of gigabytes may be twice as many.
+    at_a_time = max(1, _CHUNK // nbytes)
+    sizes = [min(at_a_time, rows - start) for start in range(0, rows, at_a_time)]
+    return [row for size in sizes for row in torch.empty(size, nbytes, dtype=torch.uint8, pin_memory=True)]
 
 
 class Shelf:
@@ -30,21 +36,26 @@ class Shelf:
     A row that somebody uses is given to nobody else. When all are taken the one goes that `Order` says.
     """
 
-    def __init__(self, memory: Tensor) -> None:
-        """`memory`: uint8 [rows, bytes of a record]."""
-        self.memory = memory
-        self.rows: NDArray[np.uint8] = memory.numpy()
+    def __init__(self, memory: Iterable[Tensor]) -> None:
+        """`memory`: of each row, uint8 [bytes of a record]."""
+        self.memory: Sequence[Tensor] = list(memory)
+        self.rows: Sequence[NDArray[np.uint8]] = [row.numpy() for row in self.memory]
         """The same memory."""
         self._lock = threading.Lock()
         self._order = Order()
         self._row_of: dict[bytes, int] = {}
         self._name_of: dict[int, bytes] = {}
-        self._users = [0] * len(memory)
-        self._free = list(reversed(range(len(memory))))
+        self._users = [0] * len(self.memory)
+        self._free = list(reversed(range(len(self.memory))))
 
     def __len__(self) -> int:
         """Records."""
         return len(self._row_of)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all rows."""
+        return sum(row.nbytes for row in self.memory[:1]) * len(self.memory)
 
     def holds(self, identity: bytes) -> bool:
         """Whether the record is there now."""

@@ -126,7 +126,7 @@ class Tiers:
         disk_blocks, disk_bytes = (0, 0) if self._disk is None else self._disk.sizes
         return TierStats(
             len(self._shelf) if self._keeps else 0,
-            self._shelf.rows.nbytes if self._keeps else 0,
+            self._shelf.nbytes if self._keeps else 0,
             disk_blocks,
             disk_bytes,
             self._host_tokens,
