@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lane_memory import BLOCK_SIZE, MemoryRecords, tiered_lane
+from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
@@ -309,6 +311,19 @@ async def test_a_model_that_slept_finds_on_disk_what_it_had(tiny_checkpoint: Pat
         assert await answer(model) == (first[0], 224)
 
 
+def write_adapter(base: Path, folder: Path) -> Path:
+    """A LoRA adapter of one layer."""
+    folder.mkdir()
+    module = "model.layers.0.self_attn.v_proj"
+    rows, columns = load_file(base / "model.safetensors")[f"{module}.weight"].shape
+    factors = {"lora_A": torch.full((2, columns), 0.1), "lora_B": torch.full((rows, 2), 0.1)}
+    tensors = {f"base_model.model.{module}.{name}.weight": factor for name, factor in factors.items()}
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    stated = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none", "target_modules": ["v_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(stated))
+    return folder
+
+
 async def test_only_the_same_model_computed_the_same_way_finds_blocks(
     make_checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
@@ -324,6 +339,9 @@ async def test_only_the_same_model_computed_the_same_way_finds_blocks(
     assert [await cached(), await cached()] == [0, 224]
     assert await cached(dtype="bfloat16") == 0
     assert await cached(weights="int8") == 0
+    adapter = write_adapter(folder, tmp_path / "adapter")
+    assert [await cached(adapter=adapter) for _ in range(2)] == [0, 224]
+    assert await cached(context_length=300) == 0
     assert await cached(replace(settings, kv_dtype="int8")) == 0
     assert await cached(replace(settings, block_size=8)) == 0
     assert await cached(replace(settings, kernels="reference")) == 0
