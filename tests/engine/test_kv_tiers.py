@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -233,6 +234,28 @@ def test_what_is_not_on_disk_is_written_while_nobody_asks_and_at_the_end(tmp_pat
     after = Bench(disk=tier, keeps=False)
     assert after.ask("again", (*PROMPT, *PROMPT[:10])).cached_tokens == 36
     assert (after.stats.disk_tokens, after.stats.host_tokens, after.stats.host_blocks) == (36, 0, 0)
+    folder.close()
+
+
+def test_what_memory_has_is_written_once_the_disk_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    folder = DiskFolder(tmp_path, 1 << 20, clock=lambda: now)
+    tier = folder.tier("m", MemoryRecords.NBYTES)
+    bench = Bench(disk=tier)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "open", full)
+        bench.ask("first")
+        bench.flood()
+    assert (tier.sizes[0], tier.writable, bench.stats.host_blocks > 7) == (0, False, True)
+    now, folder.most = 31.0, 1 << 20
+    assert bench.ask("again").cached_tokens == 28
+    while bench.lane.prepare(idle=True):
+        bench.errands.run(100)
+    assert tier.sizes[0] >= 7
     folder.close()
 
 

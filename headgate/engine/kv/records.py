@@ -126,6 +126,8 @@ class DeviceRecords:
 
     def save(self, blocks: Sequence[int], shelf: Shelf, rows: Sequence[int]) -> Callable[[], None]:
         """See BlockRecords."""
+        if not blocks:
+            return _nothing
         which = upload(blocks, torch.int64, self._device)
         packed = torch.cat([part.index_select(0, which) for part in self._parts], dim=1)
         self._side.mark()()

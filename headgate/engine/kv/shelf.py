@@ -61,14 +61,6 @@ class Shelf:
         """Whether the record is there now."""
         return identity in self._row_of
 
-    def touch(self, identity: bytes) -> bool:
-        """The record, if it is there, is the latest used."""
-        with self._lock:
-            if identity in self._row_of:
-                self._order.touch(identity)
-                return True
-            return False
-
     def take(self) -> int | None:
         """A row for a record, in use from then on; None where all are."""
         with self._lock:

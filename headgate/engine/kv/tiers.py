@@ -36,7 +36,7 @@ _IDLE = 2
 """Blocks that are copied at a time while nobody asks: whoever comes meanwhile waits for that."""
 _MUCH = 64
 """Tokens of a step that tells how fast prompts are computed."""
-_PATIENCE, _LEAST_WAIT_S, _UNKNOWN_WAIT_S = 2.0, 0.1, 5.0
+_PATIENCE, _LEAST_WAIT_S, _UNKNOWN_WAIT_S = 2.0, 0.1, 10.0
 """A load may take so many times as long as computing would, or the first time; or the second while nobody knows."""
 _FADING = 0.98
 """What is left of a tier's measured time each time that it was found too slow: it is tried again some day."""
@@ -328,30 +328,34 @@ class Tiers:
         records, disk = self._records, self._disk
         if records is None:
             return
-        chosen: list[tuple[Full, int, bool]] = []
+        copied: list[tuple[Full, int, bool]] = []
+        there: list[tuple[Full, int, bool]] = []
         for full in blocks:
             on_disk = disk is not None and disk.holds(full.identity)
-            if self._shelf.touch(full.identity) or (on_disk and not self._keeps):
-                continue
             write = disk is not None and not on_disk and disk.writable and self._queued < self._most_queued
-            row = self._shelf.take() if len(chosen) < self._most_queued and (write or self._keeps) else None
-            if row is None:
-                self._dropped += 1
-                continue
-            chosen.append((full, row, write))
+            row = self._shelf.use(full.identity)
+            if row is not None and not write:
+                self._shelf.done(row)
+            elif row is not None:
+                there.append((full, row, write))
+            elif not (on_disk and not self._keeps):
+                row = self._shelf.take() if len(copied) < self._most_queued and (write or self._keeps) else None
+                if row is None:
+                    self._dropped += 1
+                    continue
+                copied.append((full, row, write))
             with self._counting:
                 self._queued += write
-        if not chosen:
-            return
-        there = records.save([full.block for full, _, _ in chosen], self._shelf, [row for _, row, _ in chosen])
-        for full, row, _ in chosen:
+        wait = records.save([full.block for full, _, _ in copied], self._shelf, [row for _, row, _ in copied])
+        for full, row, _ in copied:
             self._shelf.name(row, full.identity, full.parent)
-        self._beside.put(partial(self._write, there, chosen), urgent=False)
+        if copied or there:
+            self._beside.put(partial(self._write, wait, [*copied, *there]), urgent=False)
 
-    def _write(self, there: Callable[[], None], chosen: Sequence[tuple[Full, int, bool]]) -> None:
+    def _write(self, wait: Callable[[], None], chosen: Sequence[tuple[Full, int, bool]]) -> None:
         """On the beside thread."""
         try:
-            there()
+            wait()
         except Exception:
             logger.exception("%d blocks of keys and values were not copied", len(chosen))
             for full, _, _ in chosen:
