@@ -7,7 +7,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from collections.abc import Sequence as Seq
 
 from headgate.engine.errors import lacks_memory
 from headgate.engine.inputs import Interrupt

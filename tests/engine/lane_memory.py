@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from headgate.engine.inputs import Interrupt
-from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.disk import DiskTier
 from headgate.engine.kv.shelf import Shelf
+from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
 from headgate.engine.lane import Lane

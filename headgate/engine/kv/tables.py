@@ -124,6 +124,7 @@ class KVTables:
             del table.identities[table.found :]
             self.trim(table, table.found * self.block_size)
         return table.found * self.block_size
+
     def beyond(self, table: BlockTable, tokens: Sequence[int]) -> Iterator[tuple[bytes, bytes]]:
         """Identities of the blocks behind those that `attach_prefix` found, and each one's parent's."""
         size = self.block_size
