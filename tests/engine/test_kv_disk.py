@@ -348,6 +348,7 @@ class Shape:
     """Of a model whose layers differ."""
 
     kv_shapes = ((2, 8), (1, 4))
+    state_shapes = ()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
