@@ -51,9 +51,9 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
                 config_name, extra = ARCHITECTURES[architecture]
                 config = getattr(transformers, config_name)(**{**COMMON, **extra, **overrides})
                 model = transformers.AutoModelForCausalLM.from_config(config)
-            for parameter in model.parameters():
+            for name, parameter in model.named_parameters():
                 # Norms and biases start at one and zero; a test of them needs other values.
-                if parameter.dim() == 1:
+                if parameter.dim() == 1 or name.endswith("_bias"):
                     torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=0.1)
             folder = tmp_path_factory.mktemp(architecture)
             model.save_pretrained(folder, max_shard_size=shard)

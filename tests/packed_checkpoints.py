@@ -252,7 +252,7 @@ def put_experts_in_mxfp4(folder: Path) -> None:
         experts, inputs, outputs = tensors.pop(name).shape
         shape = experts, outputs, inputs // 32
         tensors[f"{name}_blocks"] = torch.randint(0, 256, (*shape, 16), dtype=torch.uint8, generator=generator)
-        tensors[f"{name}_scales"] = torch.randint(110, 130, shape, dtype=torch.uint8, generator=generator)
+        tensors[f"{name}_scales"] = torch.randint(117, 124, shape, dtype=torch.uint8, generator=generator)
     save_file(tensors, path, {"format": "pt"})
     stated = {**json.loads((folder / "config.json").read_text()), "quantization_config": {"quant_method": "mxfp4"}}
     (folder / "config.json").write_text(json.dumps(stated))

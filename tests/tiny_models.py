@@ -43,6 +43,7 @@ GEMMA = {
     **{"head_dim": 32, "sliding_window": 24, "layer_types": KINDS, "rope_parameters": BY_KIND},
     "query_pre_attn_scalar": 20,
 }
+GPT_OSS = {"head_dim": 16, "sliding_window": 24, "num_local_experts": 6, "num_experts_per_tok": 2}
 
 # Every family the engine reads, and every branch of its specification.
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -137,6 +138,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm": ("GlmConfig", {"head_dim": 32}),
     "glm4": ("Glm4Config", {"head_dim": 32}),
     "gemma3": ("Gemma3TextConfig", GEMMA),
+    "gpt-oss": ("GptOssConfig", GPT_OSS),
+    "gpt-oss-wide": (
+        "GptOssConfig",
+        {**GPT_OSS, "head_dim": 64, "num_key_value_heads": 1, "sliding_window": 1, "swiglu_limit": 0.5},
+    ),
 }
 EYES = {
     **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},

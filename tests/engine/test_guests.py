@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 import torch
 import transformers
 from engine_site import serving
-from packed_checkpoints import put_experts_in_mxfp4
 from safetensors.torch import load_file, save_file
 from tiny_models import COMMON, write_tokenizer
 
@@ -22,7 +20,6 @@ from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.local import LocalModel
 from headgate.engine.models.loading import check_config, read_facts
-from headgate.engine.models.quantized import expanded
 from headgate.engine.sampling.params import SamplingParams
 
 NEW = 24
@@ -31,8 +28,11 @@ PROMPTS = [torch.randint(3, 320, (n,), generator=torch.Generator().manual_seed(n
 GUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     # Scores are capped, and every other layer has a window.
     "gemma2": ("Gemma2Config", {"sliding_window": 24, "head_dim": 16, "attn_logit_softcapping": 2.0}),
-    # Sinks, windows, and experts in one tensor, with biases.
-    "gpt-oss": ("GptOssConfig", {"sliding_window": 24, "head_dim": 16, "num_local_experts": 4}),
+    # Sinks, windows, and experts in one tensor.
+    "granite-swa-moe": (
+        "GraniteMoeSWAConfig",
+        {"sliding_window": 24, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
     # Values are narrower than keys, routers have biases, and there is a shared expert.
     "deepseek-v3": (
         "DeepseekV3Config",
@@ -132,22 +132,9 @@ def test_scores_are_those_of_transformers(guest: str, tmp_path: Path) -> None:
         assert told.logprob == pytest.approx(float(logprobs[place, text[place + 1]]), abs=1e-4)
 
 
-def test_experts_in_mxfp4_are_expanded(tmp_path: Path) -> None:
-    folder = write(tmp_path, "GptOssConfig", {"head_dim": 16, "num_local_experts": 4, "intermediate_size": 64})
-    put_experts_in_mxfp4(folder)
-    twin = Path(shutil.copytree(folder, tmp_path / "twin"))
-    save_file(expanded(folder, torch.float32), twin / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    (twin / "config.json").write_text(json.dumps({**config, "quantization_config": None}))
-    expected = oracle(twin)
-    with serving(folder, EngineSettings()) as model:
-        assert asyncio.run(complete_all(model)) == expected
-        assert read_facts(folder).parameters == model.info.parameters
-
-
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 def test_linear_layers_and_keys_can_have_fewer_bits(tmp_path: Path, weights: Any) -> None:
-    folder = write(tmp_path, *GUESTS["gpt-oss"])
+    folder = write(tmp_path, *GUESTS["granite-swa-moe"])
     engines = [Engine(EngineSettings(device="cpu", kv_dtype=kind)) for kind in ("auto", "int8")]
     for engine, spec in zip(engines, (ModelSpec("m", folder), ModelSpec("m", folder, weights=weights)), strict=True):
         engine.load(spec)
@@ -156,7 +143,7 @@ def test_linear_layers_and_keys_can_have_fewer_bits(tmp_path: Path, weights: Any
         plain, small = (engine.models["m"] for engine in engines)
         assert small.info.weight_bytes < plain.info.weight_bytes
         assert small.info.kv_bytes_per_token < plain.info.kv_bytes_per_token
-        assert (plain.info.experts, plain.info.experts_per_token) == (4, 4)
+        assert (plain.info.experts, plain.info.experts_per_token) == (4, 2)
         assert len(asyncio.run(complete(small, PROMPTS[0], logprobs=2))) == NEW
     finally:
         for engine in engines:
@@ -174,11 +161,11 @@ async def test_a_guest_sleeps_and_answers_as_before(tmp_path: Path) -> None:
 
 
 def test_facts_need_no_weights(tmp_path: Path) -> None:
-    folder = write(tmp_path, *GUESTS["gpt-oss"])
+    folder = write(tmp_path, *GUESTS["granite-swa-moe"])
     with serving(folder, EngineSettings()) as model:
         info, facts = model.info, read_facts(folder)
-    assert (info.architecture, info.context_length, info.vocab_size) == ("GptOssForCausalLM", 512, 320)
-    assert (facts.architecture, facts.context_length, facts.vocab_size) == ("GptOssForCausalLM", 512, 320)
+    assert (info.architecture, info.context_length, info.vocab_size) == ("GraniteMoeSWAForCausalLM", 512, 320)
+    assert (facts.architecture, facts.context_length, facts.vocab_size) == ("GraniteMoeSWAForCausalLM", 512, 320)
     assert (facts.parameters, facts.revision) == (info.parameters, info.revision)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
-from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights, PackedExperts
+from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights, Mxfp4Expert, PackedExperts
 from headgate.engine.kernels.states import StepStates
 from headgate.engine.models.activation import Activation
 from headgate.engine.quant.fp8 import Fp8Weight
@@ -317,10 +317,14 @@ class Kernels(Protocol):
         """Whatever `paged_attention` needs of the geometry, once per step for all layers."""
         ...
 
-    def paged_attention(self, q: Tensor, layer: KVLayer, plan: Any, window: int | None) -> Tensor:
+    def paged_attention(
+        self, q: Tensor, layer: KVLayer, plan: Any, window: int | None, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention over the cache with grouped heads; the scale is head_dim ** -0.5.
 
         q [tokens, heads, head_dim]; same shape out. `window`: positions back, itself included, that a query sees.
+        `sinks`: float32 [heads], of each the score of one more key, which every query sees and which has no value: it
+        takes a share of the attention (gpt-oss).
         """
         ...
 
@@ -337,6 +341,7 @@ class Kernels(Protocol):
         plan: Any,
         window: int | None,
         then: object = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """`paged_attention` of what `rotate_and_write` gives: all that a layer does between its projections.
 
@@ -382,6 +387,13 @@ class Kernels(Protocol):
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """The mixture-of-experts layer that keeps its experts in format `fmt`, at its fastest here."""
+        ...
+
+    def mxfp4_mixture(self, weights: MixtureWeights, experts: Iterable[Mxfp4Expert]) -> Mixture | None:
+        """The layer that keeps these experts as they are; those of `weights` are not read.
+
+        None where they have to be expanded; then `experts` is not read.
+        """
         ...
 
     def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> PackedExperts | None:

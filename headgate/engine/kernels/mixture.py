@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import Linear, PackedWeight
+from headgate.engine.quant.mxfp4 import Mxfp4Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,14 @@ class Fp8Expert:
 
 
 @dataclass(frozen=True, slots=True)
+class Mxfp4Expert:
+    """One expert of a checkpoint in MXFP4; see ExpertWeights."""
+
+    gate_up: Mxfp4Weight
+    down: Mxfp4Weight
+
+
+@dataclass(frozen=True, slots=True)
 class MixtureWeights:
     """A layer in the compute dtype.
 
@@ -44,6 +53,10 @@ class MixtureWeights:
         normalize: the chosen experts' weights are made to sum to one.
         shared: the expert every token passes, if there is one, of a width of its own.
         shared_gate: [1, hidden], there iff `shared` is: the sigmoid of its product with a token weighs it.
+        router_bias: [count].
+        gate_up_bias: [count, 2 * width], the gates first.
+        down_bias: [count, hidden].
+        limit: gates and ups are clamped by it, see `clamped`; without it an expert is as ExpertWeights says.
     """
 
     router: Tensor
@@ -52,6 +65,20 @@ class MixtureWeights:
     normalize: bool
     shared: ExpertWeights | None = None
     shared_gate: Tensor | None = None
+    router_bias: Tensor | None = None
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+    limit: float | None = None
+
+
+def clamped(gate: Tensor, up: Tensor, limit: float) -> Tensor:
+    """gate * sigmoid(1.702 gate) * (up + 1), of gates up to `limit` and ups within it on both sides (gpt-oss)."""
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return gate * torch.sigmoid(ALPHA * gate) * (up + 1)
+
+
+ALPHA = 1.702
+"""Of the gates that `clamped` has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +122,14 @@ class ReferenceMixture:
         shared = weights.shared
         self._shared = (linear(shared.gate_up), linear(shared.down)) if shared is not None else None
         self._shared_gate = weights.shared_gate
+        self._router_bias = None if weights.router_bias is None else weights.router_bias.float()
+        self._biases = weights.gate_up_bias, weights.down_bias
+        self._limit = weights.limit
 
     def __call__(self, x: Tensor) -> Tensor:
         """See Mixture. Tokens are sorted by expert, so that each chosen expert's weights are read once."""
         # In float32 whatever the dtype: what is nearly a tie should not be decided by rounding.
-        probabilities = F.linear(x.float(), self._router.float()).softmax(dim=-1)
+        probabilities = F.linear(x.float(), self._router.float(), self._router_bias).softmax(dim=-1)
         weights, chosen = probabilities.topk(self._per_token, dim=-1)
         if self._normalize:
             weights = weights / weights.sum(dim=-1, keepdim=True)
@@ -111,22 +141,33 @@ class ReferenceMixture:
         gathered = x.index_select(0, rows)
         out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
         start = 0
-        for expert, count in zip(self._experts, counts, strict=True):
+        for expert, count in enumerate(counts):
             if count:
                 span = slice(start, start + count)
-                out.index_add_(0, rows[span], _mlp(expert, gathered[span]).float() * scale[span])
+                out.index_add_(0, rows[span], self._passed(expert, gathered[span]).float() * scale[span])
                 start += count
         if self._shared is not None and self._shared_gate is not None:
             gate = torch.sigmoid(F.linear(x.float(), self._shared_gate.float()))
             out += gate * _mlp(self._shared, x).float()
         return out.to(x.dtype)
 
+    def _passed(self, expert: int, x: Tensor) -> Tensor:
+        layers, (gate_up_bias, down_bias) = self._experts[expert], self._biases
+        if gate_up_bias is None and down_bias is None and self._limit is None:
+            return _mlp(layers, x)
+        between = layers[0](x)
+        if gate_up_bias is not None:
+            between = between + gate_up_bias[expert].to(between.dtype)
+        gate, up = between.chunk(2, dim=-1)
+        y = layers[1](F.silu(gate) * up if self._limit is None else clamped(gate, up, self._limit))
+        return y if down_bias is None else y + down_bias[expert].to(y.dtype)
+
     @property
     def nbytes(self) -> int:
         """See Mixture."""
         shared = sum(layer.nbytes for layer in self._shared) if self._shared is not None else 0
-        gate = self._shared_gate.nbytes if self._shared_gate is not None else 0
-        return self._router.nbytes + gate + shared + sum(g.nbytes + d.nbytes for g, d in self._experts)
+        beside = sum(t.nbytes for t in (self._shared_gate, self._router_bias, *self._biases) if t is not None)
+        return self._router.nbytes + beside + shared + sum(g.nbytes + d.nbytes for g, d in self._experts)
 
     @property
     def expert_nbytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +20,8 @@ from headgate.engine.kernels.interface import (
     KVLayer,
     Mlp,
 )
-from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert, PackedExperts, ReferenceMixture
+from headgate.engine.kernels.reference_attention import gather, scored_attention
 from headgate.engine.kernels.reference_plan import Decodes, Prompt, ReferencePlan
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.quant.fp8 import round_activations
@@ -34,22 +35,6 @@ _RUN = 128
 """Logits of which the maximum is taken together."""
 _OUTLINED_AT_ONCE = 4096
 """Tokens; more would take much memory beside the cache's."""
-
-
-def gather(layer: KVLayer, slots: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values of the slots, [slots, kv_heads, head_dim] in the dtype of `like`."""
-    if layer.key_scales is None or layer.value_scales is None:
-        return layer.keys.index_select(0, slots), layer.values.index_select(0, slots)
-    keys, values = (_expanded(*kept, slots, like.dtype) for kept in (
-        (layer.keys, layer.key_scales), (layer.values, layer.value_scales)
-    ))  # fmt: skip
-    return keys, values
-
-
-def _expanded(kept: Tensor, scales: Tensor, slots: Tensor, dtype: torch.dtype) -> Tensor:
-    # Of eight-bit floats torch moves only the bits everywhere.
-    rounded = kept.view(torch.int8).index_select(0, slots).view(kept.dtype)
-    return (rounded.float() * scales.index_select(0, slots).unsqueeze(-1)).to(dtype)
 
 
 def _outline(layer: KVLayer, blocks: Sequence[int], count: int, block_size: int) -> Tensor:
@@ -230,8 +215,12 @@ class ReferenceKernels:
             prompts.append(Prompt(starts[i], starts[i] + count, slots.to(device), distance.to(device)))
         return ReferencePlan(decodes, prompts)
 
-    def paged_attention(self, q: Tensor, layer: KVLayer, plan: ReferencePlan, window: int | None) -> Tensor:
+    def paged_attention(
+        self, q: Tensor, layer: KVLayer, plan: ReferencePlan, window: int | None, sinks: Tensor | None = None
+    ) -> Tensor:
         """See Kernels. Keys and values are gathered, then stock attention runs on them."""
+        if sinks is not None:
+            return scored_attention(q, layer, plan, window, sinks=sinks)
         heads, head_dim = q.shape[1:]
         kv_heads = layer.keys.shape[1]
         out = torch.empty_like(q)
@@ -266,10 +255,11 @@ class ReferenceKernels:
         plan: Any,
         window: int | None,
         then: object = None,  # noqa: ARG002
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """See Kernels."""
         q = self.rotate_and_write(q, k, v, norms, cos, sin, layer, slots)
-        return self.paged_attention(q, layer, plan, window)
+        return self.paged_attention(q, layer, plan, window, sinks)
 
     def connect(self, layers: Sequence[tuple[Tensor, Mlp | Mixture]]) -> None:
         """See Kernels. There is nothing to learn."""
@@ -320,6 +310,9 @@ class ReferenceKernels:
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""
         return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
+
+    def mxfp4_mixture(self, weights: MixtureWeights, experts: Iterable[Mxfp4Expert]) -> Mixture | None:
+        """See Kernels."""
 
     def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> None:
         """See Kernels."""

@@ -8,7 +8,19 @@ from typing import Any
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.models.config import Config
-from headgate.engine.models.families import exaone, gemma, glm, granite, llama, mistral, olmo, phi, qwen, qwen_delta
+from headgate.engine.models.families import (
+    exaone,
+    gemma,
+    glm,
+    gpt_oss,
+    granite,
+    llama,
+    mistral,
+    olmo,
+    phi,
+    qwen,
+    qwen_delta,
+)
 from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.spec import DecoderSpec, Places
 
@@ -41,6 +53,7 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": True,
     },
     "Exaone4ForCausalLM": {"num_key_value_heads": 32, "rms_norm_eps": 1e-5, "sliding_window": 4096},
+    "GptOssForCausalLM": {"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5, "sliding_window": 128},
     "GlmForCausalLM": _GLM,
     "Glm4ForCausalLM": _GLM,
     "Qwen3_5ForCausalLM": _QWEN3_5,
@@ -80,7 +93,7 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     name = str(names[0] if isinstance(names, list) and names else names or config.get("model_type", "none given"))
     if name not in known():
         raise UnknownArchitecture(f"config.json: architecture {name!r} is not known; known are {', '.join(known())}")
-    check_quantization(config)
+    check_quantization(config, stacks=name == "GptOssForCausalLM")
     if name in _SEEING:
         return _text_model(config, name)
     return _READERS[name](Config({**_LEFT_OUT.get(name, {}), **config}), name)
@@ -130,6 +143,7 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "Phi3ForCausalLM": phi.phi3,
     "GraniteForCausalLM": granite.granite,
     "GraniteMoeForCausalLM": granite.granite_moe,
+    "GptOssForCausalLM": gpt_oss.gpt_oss,
     "GlmForCausalLM": glm.glm,
     "Glm4ForCausalLM": glm.glm4,
     "Gemma3ForCausalLM": gemma.gemma3,

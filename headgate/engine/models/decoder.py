@@ -26,7 +26,7 @@ class Layer:
     Of a layer of the delta rule `qkv` gives what `delta` takes besides its gates, and `output` is behind that.
 
     `input_norm` and `mlp_norm` are of what the halves of a layer read, `attended_norm` and `fed_norm` of what they give
-    before it is added.
+    before it is added. `sinks`: float32 [heads], there iff the specification has them.
     """
 
     input_norm: Tensor | None
@@ -38,6 +38,7 @@ class Layer:
     k_norm: Tensor | None = None
     attended_norm: Tensor | None = None
     fed_norm: Tensor | None = None
+    sinks: Tensor | None = None
     delta: GatedDelta | None = None
 
     @property
@@ -180,8 +181,9 @@ class Decoder:
             else:
                 q, k, v, gates = self._project(layer, x)
                 cos, sin = angles[number in spec.second_rope_layers]
-                window, norms = spec.windows[number], self._head_norms(layer)
-                x = kernels.attend(q, k, v, norms, cos, sin, next(paged), slots, plan, window, layer.mlp).flatten(1)
+                window, norms, into = spec.windows[number], self._head_norms(layer), layer.mlp
+                x = kernels.attend(q, k, v, norms, cos, sin, next(paged), slots, plan, window, into, layer.sinks)
+                x = x.flatten(1)
                 x = layer.output(x if gates is None else x * gates.sigmoid())
             if rows is not None and number == spec.layers - 1:
                 # Past the last attention only the rows that are sampled matter.

@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.capped import CappedAttention
 from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kernels.reference_attention import scored_attention
 from headgate.engine.kernels.states import StateShape
 from headgate.engine.models.guest_parts import Attended, GuestParts
 from headgate.engine.models.state_passes import StatePasses
@@ -49,10 +50,11 @@ class _Paged:
         query, key, value = (_padded(part, head_dim) for part in (wanted.query, wanted.key, wanted.value))
         query = query if math.isclose(scale, 1.0) else query * scale
         self._kernels.write_kv(layer, key, value, self._slots)
+        sinks = None if wanted.sinks is None else wanted.sinks.float().contiguous()
         if self._capped is None:
-            attended = self._kernels.paged_attention(query, layer, self._plan, wanted.window)
+            attended = self._kernels.paged_attention(query, layer, self._plan, wanted.window, sinks)
         else:
-            attended = self._capped.attend(query, layer, self._plan, wanted.window, cap=wanted.cap, sinks=wanted.sinks)
+            attended = scored_attention(query, layer, self._plan, wanted.window, cap=wanted.cap, sinks=sinks)
         return attended[..., :width]
 
 
@@ -63,10 +65,10 @@ class Guest:
     steps_on_device = False
 
     def __init__(self, parts: GuestParts, spec: GuestSpec, kernels: Kernels, *, capped: bool, singly: bool) -> None:
-        """`capped`: whether its layers cap scores or have sinks. `singly`: see StatePasses."""
+        """`capped`: whether its layers cap scores, which kernels do not. `singly`: see StatePasses."""
         self.spec = spec
         self.kernels = kernels
-        self.capped = CappedAttention() if capped else None
+        self.capped = ReferenceKernels() if capped else None
         self._singly = singly
         self._parts = parts
 

@@ -134,7 +134,7 @@ def _known(folder: Path) -> tuple[str, Any, type[Any]]:
             f"config.json: architecture {name!r} is not known, nor is model_type {kind!r} to transformers; known are "
             f"{', '.join(known())}"
         )
-    check_quantization(stated, stacks=True)
+    check_quantization(stated)
     try:
         config = CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
     except Exception as error:
@@ -249,8 +249,8 @@ class _Survey:
 
     @property
     def capped(self) -> bool:
-        """Whether a layer caps scores or has sinks."""
-        return any(wanted.cap is not None or wanted.sinks is not None for wanted in self.seen)
+        """Whether a layer caps scores."""
+        return any(wanted.cap is not None for wanted in self.seen)
 
     def spec(self, facts: GuestFacts, vocab_size: int) -> GuestSpec:
         """Of what was seen.

@@ -27,8 +27,8 @@ class Attended:
         value: [1, kv_heads, tokens, its own width].
         scale: of the scores.
         window: positions back, itself included, that a query sees.
-        cap: see CappedAttention.
-        sinks: see CappedAttention, [heads].
+        cap: see `scored_attention`.
+        sinks: see Kernels.paged_attention, [heads].
         beside: whatever else the layer gave that is not None.
     """
 

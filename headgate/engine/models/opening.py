@@ -67,7 +67,7 @@ def open_checkpoint(folder: Path, tensors: Callable[[Path], T_co]) -> Opened[T_c
     """
     config = read_json(folder / "config.json")
     spec, source = read_spec(config), tensors(folder)
-    source.packing = check_quantization(config)
+    source.packing = check_quantization(config, stacks=spec.names.interleaved_experts)
     places = _places(spec.names.places, source)
     embedding, head = f"{places.model}.embed_tokens.weight", f"{places.head}.weight"
     if not spec.tied_head or head not in source:

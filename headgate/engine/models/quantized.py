@@ -12,10 +12,9 @@ from headgate.engine.errors import CheckpointError
 from headgate.engine.models.adapter import AdaptedWeight
 from headgate.engine.models.integers import read_integers
 from headgate.engine.models.quantization import check_quantization
-from headgate.engine.models.tensors import BLOCK_SCALES, BLOCKS, CheckpointTensors, Tensors, read_json
+from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.fp8 import BLOCK, E4M3, Fp8Weight
 from headgate.engine.quant.integers import IntegerWeight
-from headgate.engine.quant.mxfp4 import GROUP, Mxfp4Experts
 
 Matrix = Tensor | Fp8Weight | IntegerWeight | AdaptedWeight
 
@@ -40,13 +39,9 @@ def expanded(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
         CheckpointError: a file is missing or damaged, or a scale is missing or misshapen.
     """
     source = CheckpointTensors(folder)
-    source.packing = check_quantization(read_json(folder / "config.json"), stacks=True)
+    source.packing = check_quantization(read_json(folder / "config.json"))
     found: dict[str, Tensor] = {}
     for name, shape in source.shapes.items():
-        if name + BLOCKS in source:
-            found[name] = _read_stack(source, name, shape).expand(dtype)
-            source.release(name)
-            continue
         matrix = read_matrix(source, name, (shape[0], shape[1])) if len(shape) == 2 else source.get(name, shape)
         if isinstance(matrix, Tensor):
             found[name] = matrix
@@ -71,21 +66,6 @@ def _stored(source: Tensors, name: str, shape: tuple[int, int]) -> Tensor | Fp8W
         return _read_fp8(source, name, shape)
     packed = read_integers(source, name, shape)
     return source.get(name, shape) if packed is None else packed
-
-
-def _read_stack(source: Tensors, name: str, shape: tuple[int, ...]) -> Mxfp4Experts:
-    """All experts' matrices `name` [experts, inputs, outputs]."""
-    experts, inputs, outputs = shape
-    groups = inputs // GROUP
-    blocks = source.get(
-        name + BLOCKS,
-        (experts, outputs, groups, GROUP // 2),
-        dtype=torch.uint8,
-        parameters=experts * outputs * inputs,
-        of=name,
-    )
-    scales = source.get(name + BLOCK_SCALES, (experts, outputs, groups), dtype=torch.uint8, parameters=0, of=name)
-    return Mxfp4Experts(f"{source.folder}: {name!r}", blocks, scales)
 
 
 def _read_fp8(source: Tensors, name: str, shape: tuple[int, int]) -> Fp8Weight:

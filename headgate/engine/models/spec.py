@@ -22,6 +22,10 @@ class ExpertsSpec:
     normalize: bool
     shared_width: int | None = None
     """Width of the expert every token passes, whose output a sigmoid gates."""
+    bias: bool = False
+    """The router and both products of an expert have biases."""
+    limit: float | None = None
+    """Gates and ups are clamped, see MixtureWeights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class WeightNames:
     fed_norm: str | None = None
     stacked_experts: bool = False
     """All experts of a layer in two tensors: `expert_gate` has the gates and ups, `expert_down` the rest."""
+    interleaved_experts: bool = False
+    """All experts of a layer in a tensor for each product, gates and ups in turns: see `models.interleaved_experts`."""
     router: str = "mlp.gate"
     experts: str = "mlp.experts"
     expert_gate: str = "gate_proj"
@@ -123,6 +129,8 @@ class DecoderSpec:
     delta: DeltaSpec | None = None
     delta_layers: frozenset[int] = frozenset()
     """Layers that do not attend, but are as `delta` says."""
+    sinks: bool = False
+    """Each head has one, see Kernels.paged_attention."""
     windows: tuple[int | None, ...] = ()
     """Per layer: how many positions back, itself included, a token sees; None is all."""
     experts: ExpertsSpec | None = None

@@ -15,6 +15,7 @@ from headgate.engine.models.decoder import DecoderWeights, Layer
 from headgate.engine.models.delta import GatedDelta
 from headgate.engine.models.expert_tensors import ExpertTensors, expert_tensors, shared_expert_tensors
 from headgate.engine.models.formats import LayerFormats
+from headgate.engine.models.interleaved_experts import InterleavedExperts
 from headgate.engine.models.opening import Opened
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
 from headgate.engine.models.tensors import Tensors
@@ -116,6 +117,8 @@ class WeightsReader:
                 delta=self._delta(f"{at}.linear_attn", 2 * sum(other < number for other in spec.delta_layers)),
             )
         queries = 2 * q_width if spec.gated else q_width
+        sinks = self._source.get(f"{at}.self_attn.sinks", (spec.heads,)) if spec.sinks else None
+        experts = self._interleaved_experts if names.interleaved_experts else self._experts
         return Layer(
             input_norm=input_norm,
             qkv=self._linear(
@@ -129,11 +132,12 @@ class WeightsReader:
             ),
             output=self._linear((f"{at}.self_attn.o_proj",), (spec.hidden,), q_width, spec.output_bias, fmt),
             mlp_norm=mlp_norm,
-            mlp=self._experts(at) if number in spec.moe_layers else self._mlp(at, mlp_norm),
+            mlp=experts(at) if number in spec.moe_layers else self._mlp(at, mlp_norm),
             q_norm=self._norm_of_heads(f"{at}.self_attn.q_norm", spec.heads),
             k_norm=self._norm_of_heads(f"{at}.self_attn.k_norm", spec.kv_heads),
             attended_norm=attended_norm,
             fed_norm=fed_norm,
+            sinks=None if sinks is None else sinks.to(device=self._device, dtype=torch.float32),
         )
 
     def _norm(self, name: str, width: int, scale: float = 1.0) -> Tensor:
@@ -231,7 +235,6 @@ class WeightsReader:
     def _experts(self, at: str) -> Mixture:
         spec, names, hidden = self._spec.experts, self._spec.names, self._spec.hidden
         assert spec is not None
-        fmt = self._formats.others
         experts = expert_tensors(self._source, at, self._spec)
         shared_expert = shared_expert_tensors(self._source, at, self._spec)
         name = f"{at}.experts"
@@ -248,6 +251,37 @@ class WeightsReader:
             return fp8
         if shared_expert is not None and kept is None:
             weights = replace(weights, shared=self._read(shared_expert))
+        return self._mixture(name, weights, kept)
+
+    def _interleaved_experts(self, at: str) -> Mixture:
+        """Those in MXFP4 stay so where the kernels compute with them, whatever format is wanted: all have more bits."""
+        spec, names, hidden = self._spec.experts, self._spec.names, self._spec.hidden
+        assert spec is not None
+        stacks = InterleavedExperts(self._source, at, self._spec)
+        # What is rounded again is not rounded to bfloat16 before.
+        dtype = self._dtype if self._formats.others == "native" else torch.float32
+        weights = MixtureWeights(
+            router=self._tensor(f"{at}.{names.router}.weight", spec.count, hidden),
+            experts=stacks.plain(dtype, self._device),
+            per_token=spec.per_token,
+            normalize=spec.normalize,
+            router_bias=self._tensor(f"{at}.{names.router}.bias", spec.count),
+            gate_up_bias=self._convert(stacks.gate_up_bias),
+            down_bias=self._convert(stacks.down_bias),
+            limit=spec.limit,
+        )
+        if stacks.packed:
+            mixture = self._kernels.mxfp4_mixture(weights, stacks.mxfp4(self._device))
+            if mixture is not None:
+                return mixture
+            if self._formats.others == "native":
+                self.expanded += 3 * spec.count * spec.width * hidden * self._dtype.itemsize
+        name = f"{at}.experts"
+        return self._mixture(name, weights, self._kept_experts(name, spec.width))
+
+    def _mixture(self, name: str, weights: MixtureWeights, kept: PackedExperts | None) -> Mixture:
+        """The layer of `weights`, of which experts that were `kept` are not read."""
+        fmt = self._formats.others
         packed = kept or self._kernels.pack_experts(weights, fmt)
         if packed is None:
             return self._kernels.mixture(weights, fmt)

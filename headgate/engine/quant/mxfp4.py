@@ -10,43 +10,39 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headgate.engine.errors import CheckpointError
-
 GROUP = 32
 """Inputs that share a scale."""
+MOST_SCALE = 240
+"""2^113, far above what weights have: what is computed with them stays finite. 255 is no number."""
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_BIAS, _NO_NUMBER = 127, 255
+_BIAS, _LEAST = 127, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Mxfp4Experts:
-    """The same matrix of all experts of a layer: weight = value of the code * 2^(scale - 127).
+class Mxfp4Weight:
+    """A matrix: weight = value of the code * 2^(scale - 127), or 0 where the scale is below 2.
+
+    What such small scales stand for is no normal number; they are those of groups of zeros.
 
     Attributes:
-        name: what errors call it.
-        blocks: uint8 [experts, outputs, groups, 16], two inputs in a byte, the first in its lower half. The highest bit
-            of a code is its sign.
-        scales: uint8 [experts, outputs, groups].
+        blocks: uint8 [outputs, groups, 16], two inputs in a byte, the first in its lower half. The highest bit of a
+            code is its sign.
+        scales: uint8 [outputs, groups], `MOST_SCALE` at most.
     """
 
-    name: str
     blocks: Tensor
     scales: Tensor
 
-    def expand(self, dtype: torch.dtype) -> Tensor:
-        """The weights as transformers has them, [experts, inputs, outputs].
+    @property
+    def inputs(self) -> int:
+        """Columns of the matrix."""
+        return self.scales.shape[1] * GROUP
 
-        Raises:
-            CheckpointError: a scale is no number.
-        """
-        experts, outputs, groups, _ = self.blocks.shape
-        if bool((self.scales == _NO_NUMBER).any()):
-            raise CheckpointError(f"{self.name}: a scale is no number; the checkpoint is damaged")
+    def expand(self, dtype: torch.dtype) -> Tensor:
+        """[outputs, inputs], exact in bfloat16."""
         values = torch.tensor([*_VALUES, *(-value for value in _VALUES)], device=self.blocks.device)
-        weights = torch.empty(experts, groups * GROUP, outputs, dtype=dtype, device=self.blocks.device)
-        for expert in range(experts):
-            codes = torch.stack((self.blocks[expert] & 15, self.blocks[expert] >> 4), dim=-1)
-            found = values.index_select(0, codes.flatten().int()).view(outputs, groups, GROUP)
-            found *= torch.exp2(self.scales[expert].float() - _BIAS).unsqueeze(-1)
-            weights[expert] = found.flatten(1).t()
-        return weights
+        codes = torch.stack((self.blocks & 15, self.blocks >> 4), dim=-1)
+        found = values.index_select(0, codes.flatten().int()).view(*self.scales.shape, GROUP)
+        powers = torch.exp2(self.scales.float() - _BIAS)
+        found *= torch.where(self.scales < _LEAST, 0.0, powers).unsqueeze(-1)
+        return found.flatten(1).to(dtype)

@@ -41,6 +41,7 @@ class Step:
     layer: KVLayer
     seen: Tensor
     """[slots]: whether any query of the step sees the slot."""
+    sinks: Tensor | None = None
 
     def slot(self, sequence: int, position: int) -> int:
         size = self.batch.block_size
@@ -56,6 +57,7 @@ def make_step(
     dim: int,
     block_size: int,
     window: int | None,
+    sinks: bool = False,
     seed: int = 0,
 ) -> Step:
     generator = torch.Generator().manual_seed(seed)
@@ -79,18 +81,20 @@ def make_step(
         step.seen[[step.slot(i, p) for p in range(first, stop)]] = True
     keys[~step.seen] = NAN
     values[~step.seen] = NAN
+    if sinks:
+        step.sinks = torch.randn(kv_heads * group, generator=generator) * 4
     return step
 
 
 def attend(step: Step, window: int | None) -> Tensor:
     kernels = CpuKernels()
-    return kernels.paged_attention(step.q, step.layer, kernels.plan(step.batch, CPU), window)
+    return kernels.paged_attention(step.q, step.layer, kernels.plan(step.batch, CPU), window, step.sinks)
 
 
 def expected_attention(step: Step, window: int | None) -> Tensor:
     hidden = ~step.seen[:, None, None]
     layer = KVLayer(*(t.double().masked_fill(hidden, 0.0) for t in (step.layer.keys, step.layer.values)))
-    return REFERENCE.paged_attention(step.q.double(), layer, REFERENCE.plan(step.batch, CPU), window)
+    return REFERENCE.paged_attention(step.q.double(), layer, REFERENCE.plan(step.batch, CPU), window, step.sinks)
 
 
 def check_attention(step: Step, window: int | None) -> None:
@@ -108,7 +112,7 @@ def check_attention(step: Step, window: int | None) -> None:
     expected = expected_attention(replace(step, layer=layer), window)
     if got.dtype == torch.float32:
         return check(got, expected)
-    sizes = Step(step.batch, step.q, KVLayer(layer.keys, layer.values.abs()), step.seen)
+    sizes = replace(step, layer=KVLayer(layer.keys, layer.values.abs()))
     room = parts * 2**-8 * expected_attention(sizes, window) + 2**-8 * expected.abs() + 1e-5
     assert bool(((got.double() - expected).abs() <= room).all())
     return None

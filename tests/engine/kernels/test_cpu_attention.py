@@ -44,6 +44,7 @@ def asked(dim: st.SearchStrategy[int], window: st.SearchStrategy[int | None]) ->
             "dim": dim,
             "block_size": st.sampled_from([1, 4, 16]),
             "window": window,
+            "sinks": st.booleans(),
             "seed": st.integers(0, 999),
         }
     )
@@ -154,12 +155,13 @@ def test_heads_of_many_decoded_tokens_go_together(window: int | None, int8: bool
 @pytest.mark.parametrize("shape", [(3, 40, 4), (1, 96, 16), (2, 128, 16), (4, 64, 16), (8, 32, 16)])
 @pytest.mark.parametrize("window", [None, 37, 600])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("sinks", [False, True])
 def test_neighbours_and_chunking_change_no_bit(
-    dtype: torch.dtype, window: int | None, shape: tuple[int, int, int]
+    sinks: bool, dtype: torch.dtype, window: int | None, shape: tuple[int, int, int]
 ) -> None:
     group, dim, block_size = shape
     spans = [(1299, 1300), (0, 100), (12, 13), (500, 533), (1000, 1100)]
-    step = make_step(spans, dtype, kv_heads=2, group=group, dim=dim, block_size=block_size, window=window)
+    step = make_step(spans, dtype, kv_heads=2, group=group, dim=dim, block_size=block_size, window=window, sinks=sinks)
     together = attend(step, window).split(step.batch.counts)
     kernels = CpuKernels()
     for i, (start, stop) in enumerate(spans):
@@ -169,8 +171,8 @@ def test_neighbours_and_chunking_change_no_bit(
             for first in range(start, stop, size):
                 last = min(first + size, stop)
                 batch = AttentionBatch([last - first], [last], [step.batch.tables[i]], step.batch.slots, block_size)
-                plan = kernels.plan(batch, CPU)
-                parts.append(kernels.paged_attention(queries[first - start : last - start], step.layer, plan, window))
+                plan, asked = kernels.plan(batch, CPU), queries[first - start : last - start]
+                parts.append(kernels.paged_attention(asked, step.layer, plan, window, step.sinks))
             assert torch.equal(torch.cat(parts), together[i])
 
 
@@ -227,6 +229,24 @@ def test_extreme_scores() -> None:
     check(attend(step, None), expected_attention(step, None))
     step.q *= 1e35  # products overflow: infinity minus infinity is not a number, and is not hidden
     assert attend(step, None).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("contexts", [(10, 3), (1300, 700)])
+def test_sinks_of_any_size(dtype: torch.dtype, contexts: tuple[int, int]) -> None:
+    """Far below all scores they change no bit, far above nothing is left of the values; in one section or in some."""
+    spans = [(contexts[0] - 1, contexts[0]), (contexts[1] - 3, contexts[1])]
+    step = make_step(spans, dtype, kv_heads=1, group=4, dim=32, block_size=16, window=None)
+    plain = attend(step, None)
+    step.sinks = torch.tensor([-300.0, 8.0, 300.0, -torch.inf])
+    got = attend(step, None)
+    assert torch.equal(got[:, [0, 3]], plain[:, [0, 3]])
+    assert not got[:, 2].any()
+    assert got[:, 1].norm() < 0.6 * plain[:, 1].norm()
+    check_attention(step, None)
+    step.sinks = torch.zeros(3)
+    with pytest.raises(RuntimeError, match=r"sinks must be contiguous float32 \[4\]"):
+        attend(step, None)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -93,6 +93,10 @@ def weights_of(
                 normalize=experts.normalize,
                 shared=expert(wide) if wide else None,
                 shared_gate=randn(1, hidden) if wide else None,
+                router_bias=randn(experts.count) if experts.bias else None,
+                gate_up_bias=randn(experts.count, 2 * experts.width) if experts.bias else None,
+                down_bias=randn(experts.count, hidden) if experts.bias else None,
+                limit=experts.limit,
             ),
             fmt,
         )
@@ -114,6 +118,7 @@ def weights_of(
             k_norm=norm(dim) if spec.qk_norm == "head" else None,
             attended_norm=norm(hidden) if spec.names.attended_norm else None,
             fed_norm=norm(hidden) if spec.names.fed_norm else None,
+            sinks=randn(spec.heads).float() if spec.sinks else None,
         )
         for number in range(spec.layers)
     ]
@@ -192,7 +197,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fmt", "dtype"), CASES)
-@pytest.mark.parametrize("variant", ["plain", "norms", "biases", "experts", "shared expert", "around"])
+@pytest.mark.parametrize("variant", ["plain", "norms", "biases", "experts", "shared expert", "around", "sinks"])
 @pytest.mark.parametrize("kv", ["auto", "int8"])
 def test_one_call_gives_the_bits_of_the_operators(
     fmt: WeightFormat, dtype: torch.dtype, variant: str, kv: KVDtype
@@ -202,6 +207,9 @@ def test_one_call_gives_the_bits_of_the_operators(
         spec = replace(spec, experts=EXPERTS, moe_layers=MIXED)
     if variant == "around":
         spec = replace(spec, experts=EXPERTS, moe_layers=MIXED, **AROUND)
+    if variant == "sinks":
+        experts = replace(EXPERTS, bias=True, limit=0.3)
+        spec = replace(spec, experts=experts, moe_layers=MIXED, sinks=True, windows=(40, None, 700))
     if variant == "shared expert":
         spec = replace(spec, experts=replace(EXPERTS, normalize=False, shared_width=70), moe_layers=frozenset(range(3)))
     whole, single = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,9 +12,10 @@ from torch import Tensor
 
 from headgate.engine.kernels.cpu.experts import NativeMixture
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
-from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights, ReferenceMixture
+from headgate.engine.kernels.mixture import ExpertWeights, Mixture, MixtureWeights, Mxfp4Expert, ReferenceMixture
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.quant.linear import DenseLinear, Int8Linear, quantize_rows
+from headgate.engine.quant.linear import DenseLinear, Int8Linear, WeightFormat, quantize_rows
+from headgate.engine.quant.mxfp4 import Mxfp4Weight
 
 STATUS = native_status()
 native = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
@@ -31,10 +34,14 @@ def make(
     *,
     normalize: bool = True,
     shared: int = 0,
+    limit: float | None = None,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> MixtureWeights:
-    """Weights of a size that keeps activations near 1, and a router whose choices are far from ties."""
+    """Weights of a size that keeps activations near 1, and a router whose choices are far from ties.
+
+    With a `limit` there are biases, too.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def randn(*shape: int, scale: float) -> Tensor:
@@ -50,7 +57,28 @@ def make(
         normalize=normalize,
         shared=expert(shared) if shared else None,
         shared_gate=randn(1, hidden, scale=hidden**-0.5) if shared else None,
+        router_bias=randn(count, scale=1.0) if limit else None,
+        gate_up_bias=randn(count, 2 * width, scale=1.0) if limit else None,
+        down_bias=randn(count, hidden, scale=1.0) if limit else None,
+        limit=limit,
     )
+
+
+def in_mxfp4(weights: MixtureWeights, seed: int = 0) -> tuple[list[Mxfp4Expert], MixtureWeights]:
+    """Experts of the same sizes with codes of all kinds, and the layer with the weights that they stand for."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(like: Tensor) -> Mxfp4Weight:
+        outputs, groups = like.shape[0], like.shape[1] // 32
+        blocks = torch.randint(0, 256, (outputs, groups, 16), dtype=torch.uint8, generator=generator)
+        scales = torch.randint(119, 123, (outputs, groups), dtype=torch.uint8, generator=generator)
+        scales[torch.rand(outputs, groups, generator=generator) < 0.1] = 0
+        return Mxfp4Weight(blocks, scales)
+
+    packed = [Mxfp4Expert(draw(expert.gate_up), draw(expert.down)) for expert in weights.experts]
+    dtype = weights.router.dtype
+    plain = [ExpertWeights(each.gate_up.expand(dtype), each.down.expand(dtype)) for each in packed]
+    return packed, replace(weights, experts=plain)
 
 
 def tokens(weights: MixtureWeights, count: int, seed: int = 1) -> Tensor:
@@ -63,12 +91,17 @@ def double(weights: MixtureWeights, x: Tensor) -> Tensor:
     """The formula, token by token, in float64."""
     out = torch.zeros(x.shape, dtype=torch.float64)
     for t, token in enumerate(x.double()):
-        probabilities = (weights.router.double() @ token).softmax(0)
+        logits = weights.router.double() @ token
+        probabilities = (logits if weights.router_bias is None else logits + weights.router_bias.double()).softmax(0)
         chosen = probabilities.topk(weights.per_token)
         total = chosen.values.sum() if weights.normalize else 1.0
         experts = list(weights.experts)
         for probability, e in zip(chosen.values, chosen.indices.tolist(), strict=True):
-            out[t] += probability / total * mlp(experts[e], token)
+            out[t] += (
+                probability
+                / total
+                * (mlp(experts[e], token) if weights.limit is None else clamped_mlp(weights, experts[e], e, token))
+            )
         if weights.shared is not None and weights.shared_gate is not None:
             out[t] += (weights.shared_gate.double() @ token).sigmoid() * mlp(weights.shared, token)
     return out
@@ -77,6 +110,16 @@ def double(weights: MixtureWeights, x: Tensor) -> Tensor:
 def mlp(expert: ExpertWeights, token: Tensor) -> Tensor:
     gate, up = (expert.gate_up.double() @ token).chunk(2)
     return expert.down.double() @ (gate * gate.sigmoid() * up)
+
+
+def clamped_mlp(weights: MixtureWeights, expert: ExpertWeights, number: int, token: Tensor) -> Tensor:
+    """gpt-oss's."""
+    assert weights.gate_up_bias is not None
+    assert weights.down_bias is not None
+    assert weights.limit is not None
+    gate, up = (expert.gate_up.double() @ token + weights.gate_up_bias[number].double()).chunk(2)
+    gate, up = gate.clamp(max=weights.limit), up.clamp(-weights.limit, weights.limit)
+    return expert.down.double() @ ((up + 1) * gate * (1.702 * gate).sigmoid()) + weights.down_bias[number].double()
 
 
 def int8_exact(weights: MixtureWeights, width: int, x: Tensor) -> Tensor:
@@ -119,9 +162,9 @@ shapes = st.fixed_dictionaries(
 
 
 @settings(max_examples=25, deadline=None)
-@given(shape=shapes, count=st.integers(0, 12), shared=st.sampled_from([0, 1, 40, 64]))
-def test_reference_is_the_formula(shape: dict[str, int], count: int, shared: int) -> None:
-    weights = make(**shape, shared=shared)  # type: ignore[arg-type]
+@given(shape=shapes, count=st.integers(0, 12), shared=st.sampled_from([0, 1, 40, 64]), limit=st.sampled_from([None, 2]))
+def test_reference_is_the_formula(shape: dict[str, int], count: int, shared: int, limit: float | None) -> None:
+    weights = make(**shape, shared=shared, limit=limit)  # type: ignore[arg-type]
     x = tokens(weights, count)
     got = ReferenceMixture(weights, DenseLinear)(x)
     torch.testing.assert_close(got.double(), double(weights, x), rtol=1e-4, atol=1e-4)
@@ -133,15 +176,52 @@ def test_reference_is_the_formula(shape: dict[str, int], count: int, shared: int
     shape=shapes,
     count=st.integers(0, 67),
     shared=st.sampled_from([0, 0, 1, 40, 300]),
+    limit=st.sampled_from([None, 2.0]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
 )
-def test_floating_point(shape: dict[str, int], count: int, shared: int, dtype: torch.dtype) -> None:
-    weights = make(**shape, shared=shared, dtype=dtype)  # type: ignore[arg-type]
+def test_floating_point(
+    shape: dict[str, int], count: int, shared: int, limit: float | None, dtype: torch.dtype
+) -> None:
+    shared = 0 if limit else shared
+    weights = make(**shape, shared=shared, limit=limit, dtype=dtype)  # type: ignore[arg-type]
     x = tokens(weights, count)
     mixture = CpuKernels().mixture(weights, "native")
     # Sums in float32; the activation and the result are rounded to the dtype.
     tolerance = 1e-4 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(mixture(x).double(), double(weights, x), rtol=tolerance, atol=tolerance)
+
+
+@native
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=shapes,
+    groups=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    count=st.integers(0, 67),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_mxfp4(shape: dict[str, int], groups: tuple[int, int], count: int, dtype: torch.dtype) -> None:
+    hidden, width = (32 * each for each in groups)
+    made = make(**{**shape, "hidden": hidden, "width": width}, limit=7.0, dtype=dtype)  # type: ignore[arg-type]
+    packed, weights = in_mxfp4(made, shape["seed"])
+    x = tokens(weights, count)
+    mixture = CpuKernels().mxfp4_mixture(weights, packed)
+    expected = double(weights, x)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+    assert (mixture(x).double() - expected).norm() <= tolerance * expected.norm() + 1e-9
+    # Nothing is rounded but what plain experts round: they give the same bits.
+    assert torch.equal(mixture(x), CpuKernels().mixture(weights, "native")(x))
+    whole = 3 * hidden * -(-width // 32) * 32
+    assert mixture.expert_nbytes < whole * 17 // 32 + 4 * (2 * width + hidden + 64) + 4096 // shape["count"]
+
+
+@int8
+@pytest.mark.parametrize("fmt", ["int8", pytest.param("int4", marks=int4)])
+def test_rounded_experts_have_biases_and_clamped_gates(fmt: WeightFormat) -> None:
+    weights = make(128, 40, 8, 3, limit=1.5)
+    x = tokens(weights, 33)
+    expected = double(weights, x)
+    got = CpuKernels().mixture(weights, fmt)(x).double()
+    assert (got - expected).norm() / expected.norm() < {"int8": 0.02, "int4": 0.15}[fmt]
 
 
 @int8
@@ -192,11 +272,15 @@ def test_int8_is_close_to_the_weights_it_was_made_of(shared: int) -> None:
 
 
 @native
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", [*FORMATS, "mxfp4"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_token_does_not_depend_on_its_neighbours(fmt: str, dtype: torch.dtype) -> None:
-    weights = make(96, 80, 8, 3, shared=100, dtype=dtype)
-    mixture = CpuKernels().mixture(weights, fmt)  # type: ignore[arg-type]
+    if fmt == "mxfp4":
+        packed, weights = in_mxfp4(make(96, 160, 8, 3, limit=7.0, dtype=dtype))
+        mixture: Mixture = CpuKernels().mxfp4_mixture(weights, packed)
+    else:
+        weights = make(96, 80, 8, 3, shared=100, dtype=dtype)
+        mixture = CpuKernels().mixture(weights, fmt)  # type: ignore[arg-type]
     x = tokens(weights, 70)
     together = mixture(x)
     threads = torch.get_num_threads()
@@ -280,6 +364,10 @@ def test_arguments_that_do_not_fit_are_refused(change: dict[str, object], messag
         "width": 32,
         "per_token": 2,
         "normalize": True,
+        "router_bias": None,
+        "gate_up_bias": None,
+        "down_bias": None,
+        "limit": 0.0,
     }
     experts = torch.classes.headgate.Experts(*arguments.values())
     for x in (torch.zeros(3, 63), torch.zeros(3, 64).double(), torch.zeros(64)):

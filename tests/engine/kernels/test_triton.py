@@ -17,9 +17,10 @@ from triton_cases import needs_triton, triton_kernels
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer, Mlp
-from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, MixtureWeights
+from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, MixtureWeights, Mxfp4Expert
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.quant.mxfp4 import Mxfp4Weight
 
 pytestmark = [needs_triton, pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="needs the compiler")]
 
@@ -117,6 +118,32 @@ def launch_mixture() -> None:
             mixture(torch.zeros(tokens, 1024).bfloat16())
 
 
+def launch_gpt_oss() -> None:
+    """As a layer of gpt-oss does for one token and for a prompt: attention with sinks, experts in MXFP4."""
+    kernels, sinks, angles = triton_kernels(), torch.zeros(64), torch.zeros(1, 32)
+    kept, device = torch.zeros(16, 8, 64).bfloat16(), torch.device("cpu")
+    state = RowState.empty(8, 2560, 100, 16, 100, device)
+    step = kernels.rows().begin(state, torch.arange(1))
+    parts = torch.zeros(1, 80, 64).bfloat16().split([64, 8, 8], dim=1)
+    kernels.attend(*parts, None, angles, angles, KVLayer(kept, kept), step.slots, step.plan, 128, sinks=sinks)
+    batch = AttentionBatch([300, 1], [310, 1100], [list(range(20)), list(range(70))], torch.zeros(301).long(), 16)
+    q, plan = torch.zeros(301, 64, 64).bfloat16(), kernels.plan(batch, device)
+    kernels.paged_attention(q, KVLayer(kept, kept), plan, None, sinks)
+
+    def drawn(outputs: int) -> Mxfp4Weight:
+        return Mxfp4Weight(*(torch.zeros(outputs, 90, *last, dtype=torch.uint8) for last in ((16,), ())))
+
+    expert = Mxfp4Expert(drawn(5760), drawn(2880))
+    zeros = torch.zeros(4, 5760 + 2880 + 2880 + 1).bfloat16()
+    router, gate_up_bias, down_bias, bias = (t.contiguous() for t in zeros.split([2880, 5760, 2880, 1], dim=1))
+    weights = MixtureWeights(
+        router, (), 4, True, None, None, bias.flatten(), gate_up_bias, down_bias, 7.0,
+    )  # fmt: skip
+    mixture = kernels.mxfp4_mixture(weights, [expert] * 4)
+    for tokens in (1, 300):
+        mixture(torch.zeros(tokens, 2880).bfloat16())
+
+
 def launch_linear() -> None:
     """As a projection of Qwen3-0.6B does, of one token, of some and of a prompt's."""
     kernels, x = triton_kernels(), torch.zeros(1, 1024).bfloat16()
@@ -197,13 +224,14 @@ def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
         (launch_attention, ["_attend"] * 4),
         (launch_decode_attention, ["_begin", "_decode"] * 3),
         (launch_mixture, [*FEW_EXPERTS, *EXPERTS * 2, "_route", *PAIRS, *EXPERTS]),
+        (launch_gpt_oss, ["_begin", "_decode", "_attend", "_attend", "_route", *PAIRS, *EXPERTS]),
         (launch_linear, ["_few"] * 5 + ["_rows", "_one_row", "_rows", "_rows"]),
         (
             launch_decoding,
             ["_begin", "_attend", *SAMPLED, "_advance", "_survey", "_choose", *SAMPLED],
         ),
     ],
-    ids=["rows", "attention", "attention of a token", "mixture", "linear", "decoding"],
+    ids=["rows", "attention", "attention of a token", "mixture", "gpt-oss", "linear", "decoding"],
 )
 def test_what_is_launched_compiles(
     launch: Callable[[], None], names: list[str], capability: int, tmp_path: Path

@@ -19,7 +19,7 @@ MIXED = [(16, 17), (0, 37), (400, 402), (5, 150), (128, 140)]
 
 def attend(step: Step, window: int | None) -> torch.Tensor:
     kernels = triton_kernels()
-    return kernels.paged_attention(step.q, step.layer, kernels.plan(step.batch, CPU), window)
+    return kernels.paged_attention(step.q, step.layer, kernels.plan(step.batch, CPU), window, step.sinks)
 
 
 def near(got: torch.Tensor, expected: torch.Tensor) -> None:
@@ -50,6 +50,16 @@ def test_queries_see_their_sequence_and_nothing_else(
 ) -> None:
     step = make_step(spans, dtype, kv_heads=kv_heads, group=group, dim=dim, block_size=block_size, window=window)
     near(attend(step, window), expected_attention(step, window))
+
+
+@pytest.mark.parametrize(("spans", "group", "window"), [(DECODING, 2, None), (DECODING[:3], 3, 50), (MIXED[:3], 3, 33)])
+def test_sinks_take_their_share(spans: list[tuple[int, int]], group: int, window: int | None) -> None:
+    step = make_step(spans, torch.float32, kv_heads=2, group=group, dim=16, block_size=16, window=window, sinks=True)
+    assert step.sinks is not None
+    step.sinks[:2] = torch.tensor([300.0, -300.0])
+    got = attend(step, window)
+    near(got, expected_attention(step, window))
+    assert not got[:, 0].any()
 
 
 @pytest.mark.usefixtures(right_fp8.__name__)

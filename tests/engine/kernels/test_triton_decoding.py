@@ -68,15 +68,15 @@ CACHES = {"whole": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
 
 @pytest.mark.parametrize(
-    ("cache", "programs", "window", "group", "dim", "normed"),
+    ("cache", "programs", "window", "group", "dim", "normed", "sinks"),
     [
-        ("whole", 256, None, 2, 24, True),
-        ("whole", 1, None, 1, 16, False),
-        ("whole", 256, 50, 8, 32, True),
-        ("whole", 1, 50, 2, 16, True),
-        ("int8", 256, None, 2, 16, True),
-        ("fp8", 256, None, 2, 16, True),
-        ("fp8", 1, 50, 8, 24, False),
+        ("whole", 256, None, 2, 24, True, False),
+        ("whole", 1, None, 1, 16, False, True),
+        ("whole", 256, 50, 8, 32, True, True),
+        ("whole", 1, 50, 2, 16, True, False),
+        ("int8", 256, None, 2, 16, True, True),
+        ("fp8", 256, None, 2, 16, True, False),
+        ("fp8", 1, 50, 8, 24, False, False),
     ],
 )
 @pytest.mark.usefixtures(right_fp8.__name__)
@@ -88,6 +88,7 @@ def test_a_step_of_tokens_is_attended_in_one_launch_as_in_two(
     dim: int,
     *,
     normed: bool,
+    sinks: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from headgate.engine.kernels.triton import attention
@@ -114,6 +115,7 @@ def test_a_step_of_tokens_is_attended_in_one_launch_as_in_two(
     )
     norms = HeadNorms(draw(dim), draw(dim), 1e-6) if normed else None
     angles = draw(4, dim // 2)
+    scores = draw(2 * group) * 3 if sinks else None
     found = []
     for kernels in (triton_kernels(), ReferenceKernels()):
         mine = KVLayer(
@@ -123,7 +125,8 @@ def test_a_step_of_tokens_is_attended_in_one_launch_as_in_two(
             )
         )
         step = kernels.rows().begin(state, order)
-        out = kernels.attend(q, k, v, norms, angles.cos(), angles.sin(), mine, step.slots, step.plan, window)
+        turns = angles.cos(), angles.sin()
+        out = kernels.attend(q, k, v, norms, *turns, mine, step.slots, step.plan, window, sinks=scores)
         found.append((out, expanded(mine)))
     (got, kept), (expected, reference) = found
     # fp8 has three bits of fraction: where two ways are a bit apart, a number may be rounded to its neighbour.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_experts import make, tokens
+from test_experts import double, in_mxfp4, make, tokens
 from triton_cases import in_the_interpreter, triton_kernels
 
 from headgate.engine.kernels.checks.inputs import in_float64
@@ -57,6 +57,27 @@ def test_rounded_experts(count: int, shared: int, fmt: WeightFormat) -> None:
     # 80 outputs of 72 inputs and 72 of 40, with a scale each; four bits come in groups of 32 inputs, 18 bytes each.
     per_expert = 80 * (72 + 4) + 72 * (40 + 4) if fmt == "int8" else 80 * (3 * 18 + 4) + 72 * (2 * 18 + 4)
     assert mixture.expert_nbytes == per_expert
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("count", "hidden", "width", "experts"), [(1, 96, 64, 5), (3, 352, 32, 5), (24, 64, 96, 4)])
+def test_experts_in_mxfp4(count: int, hidden: int, width: int, experts: int, dtype: torch.dtype) -> None:
+    made = make(hidden, width, experts, 3, limit=2.0, dtype=dtype)
+    packed, weights = in_mxfp4(made)
+    x = tokens(weights, count)
+    mixture = triton_kernels().mxfp4_mixture(weights, packed)
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(mixture(x).double(), double(weights, x), rtol=tolerance, atol=tolerance)
+    assert mixture.expert_nbytes == 3 * hidden * width * 17 // 32
+
+
+@pytest.mark.parametrize("count", [1, 24])
+def test_plain_experts_with_biases_and_clamped_gates(count: int) -> None:
+    weights = make(40, 24, 5, 2, limit=1.5)
+    x = tokens(weights, count)
+    mixture = triton_kernels().mixture(weights, "native")
+    torch.testing.assert_close(mixture(x).double(), double(weights, x), rtol=1e-4, atol=1e-4)
+    assert mixture.nbytes == ReferenceMixture(weights, DenseLinear).nbytes
 
 
 def test_what_is_not_finite_stays_in_its_row() -> None:

@@ -166,7 +166,8 @@ def test_other_families_stay_close_in_8_bits(
     store = KVStore(decoder.spec, 9, BLOCK_SIZE, torch.float32, CPU)
     logits, expected = step(decoder, store, list(range(9)), tokens, 0), oracle_logits(folder, tokens)
     # Of experts a few are chosen otherwise.
-    assert 1e-4 < (logits - expected).norm() / expected.norm() < (0.2 if architecture == "granite-moe" else 0.1)
+    most = {"granite-moe": 0.2, "gpt-oss": 0.3}.get(architecture, 0.1)
+    assert 1e-4 < (logits - expected).norm() / expected.norm() < most
 
 
 _KINDS = ("CausalLM", "ConditionalGeneration")

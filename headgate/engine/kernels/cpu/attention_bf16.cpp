@@ -320,7 +320,11 @@ class Attending {
             return;
         }
         uint16_t* to = static_cast<uint16_t*>(a_.out) + place(query);
-        const __m512 weight = _mm512_set1_ps(from[padded(dim_)]);
+        // As `finish` of attention.inc has it.
+        float total = from[padded(dim_)];
+        if (a_.sinks != nullptr)
+            total += std::exp(a_.sinks[task_.kv_head * group_ + query % group_] - from[padded(dim_) + 1]);
+        const __m512 weight = _mm512_set1_ps(total);
         for (int64_t d = 0; d < dim_; d += 16) narrow(to + d, _mm512_div_ps(_mm512_loadu_ps(from + d), weight), first(dim_ - d));
     }
 

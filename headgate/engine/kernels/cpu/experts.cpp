@@ -8,6 +8,7 @@
 #include "experts_sort.h"
 #include "int4.h"
 #include "int8.h"
+#include "mxfp4.h"
 
 namespace headgate {
 namespace {
@@ -17,6 +18,7 @@ constexpr int64_t kRowBytes = 512 * 1024;  // gathered rows
 constexpr int64_t kSumBytes = 256 * 1024;  // sums of a block of outputs, for all tokens
 constexpr int64_t kOutBytes = 64 * 1024;   // results of a product
 constexpr int64_t kPanelsAtOnce = 8;
+constexpr int64_t kExpandedPanelBytes = 512 * 1024;  // of panels in MXFP4 that are written out at a time
 constexpr int64_t kFewRows = 16;  // that are not divided
 // Tasks per thread: many enough that the threads end together.
 constexpr int64_t kTasksPerThread = 8;
@@ -65,15 +67,15 @@ class Mixture {
           tasks_(places * kTasksPerThread),
           panel_(panel_of(layer.format)),
           element_bytes_(element_bytes(layer.element)),
-          quantized_(layer.format != ExpertFormat::floating),
+          quantized_(layer.format == ExpertFormat::int8 || layer.format == ExpertFormat::int4),
           row_bytes_(layer.gate_up.depth * (quantized_ ? 1 : element_bytes_)),
           groups_(layer.format == ExpertFormat::int4 ? layer.gate_up.depth / kInt4Group : 0),
           hidden_groups_(layer.format == ExpertFormat::int4 ? layer.down.depth / kInt4Group : 0),
           hidden_row_(quantized_ ? layer.gate_up.panels * panel_ / 2 : layer.down.depth),
           router_panels_(round_up(layer.count + (layer.shared > 0 ? 1 : 0), kFloatPanel) / kFloatPanel),
           longest_(std::min(tokens, std::max(kFewRows, kRowBytes / row_bytes_))),
-          down_panels_(std::min((layer.down.panels + tasks_ - 1) / tasks_,
-                                std::max<int64_t>(1, kSumBytes / (tokens * panel_ * 4)))),
+          down_panels_(std::min({(layer.down.panels + tasks_ - 1) / tasks_,
+                                 std::max<int64_t>(1, kSumBytes / (tokens * panel_ * 4)), expanded_panels(layer.down)})),
           down_rows_(std::min(tokens, std::max(kFewRows, kOutBytes / (down_panels_ * panel_ * 4)))),
           loops_(expert_loops(layer.element)),
           product_(float_product(layer.element)) {
@@ -119,6 +121,8 @@ class Mixture {
                 rows = own.rows;
             }
             product_(rows, count, layer_.router, depth, 0, router_panels_, own.results);
+            if (layer_.router_bias != nullptr)
+                loops_.shift(own.results, count, router_panels_ * kFloatPanel, layer_.router_bias);
             for (int64_t r = 0; r < count; ++r)
                 loops_.route(own.results + r * router_panels_ * kFloatPanel, layer_.count, layer_.per_token, layer_.shared,
                              layer_.normalize, ids_ + (first + r) * picks_, weights_ + (first + r) * picks_);
@@ -154,7 +158,7 @@ class Mixture {
         char* rows;  // gathered, or padded for the router
         float* scales;
         GroupSum* sums;
-        int8_t* expanded;
+        int8_t* expanded;  // panels of weights
         float* results;
         float* totals;
     };
@@ -163,11 +167,16 @@ class Mixture {
         const int64_t depth = round_up(layer_.hidden, kFloatDepth), down_width = down_panels_ * panel_;
         const int64_t gathered = quantized_ ? Int8Layout::bytes(longest_, layer_.gate_up.depth) : longest_ * row_bytes_;
         const int64_t results = std::max({kOutBytes / 4, longest_ * panel_, kFewRows * router_panels_ * kFloatPanel});
-        const int64_t expanded = std::max(kPanelsAtOnce * layer_.gate_up.depth, down_panels_ * layer_.down.depth) * kPanel;
+        int64_t expanded = std::max(kPanelsAtOnce * layer_.gate_up.depth, down_panels_ * layer_.down.depth) * kPanel;
+        if (layer_.format == ExpertFormat::mxfp4)
+            expanded = element_bytes_ * panel_ *
+                       std::max(expanded_panels(layer_.gate_up) * layer_.gate_up.depth, down_panels_ * layer_.down.depth);
+        else if (!expands(tokens_))
+            expanded = 0;
         return {room.take<char>(std::max(gathered, kFewRows * depth * element_bytes_)),
                 room.take<float>(longest_),
                 room.take<GroupSum>(longest_ * groups_),
-                room.take<int8_t>(expands(tokens_) ? expanded : 0),
+                room.take<int8_t>(expanded),
                 room.take<float>(std::max(results, down_rows_ * down_width)),
                 room.take<float>(tokens_ * down_width)};
     }
@@ -204,11 +213,30 @@ class Mixture {
                rows >= (allowed(Instructions::amx_int8) ? kExpandRowsForAmx : kExpandRows);
     }
 
-    // Panels [begin, end) of the matrix of a span's expert times `count` of its rows: out [count][(end - begin) * panel_].
-    // `expanded` has room for the panels in int8 if the span wants that.
+    // How many of a matrix's panels are written out at a time; all, where none need be.
+    int64_t expanded_panels(const ExpertMatrix& m) const {
+        if (layer_.format != ExpertFormat::mxfp4) return m.panels;
+        return std::clamp<int64_t>(kExpandedPanelBytes / (m.depth * panel_ * element_bytes_), 1, m.panels);
+    }
+
+    // Panels [begin, end) of the matrix of a span's expert times `count` of its rows, and its bias: out
+    // [count][(end - begin) * panel_]. `expanded` has room for the panels if they are to be written out.
     void multiply(const ExpertMatrix& m, const ExpertSpan& s, const Prepared& x, int64_t count, int64_t begin, int64_t end,
                   int8_t* expanded, float* out) const {
+        multiply_weights(m, s, x, count, begin, end, expanded, out);
+        if (m.bias != nullptr)
+            loops_.shift(out, count, (end - begin) * panel_, m.bias + (s.expert * m.panels + begin) * panel_);
+    }
+
+    void multiply_weights(const ExpertMatrix& m, const ExpertSpan& s, const Prepared& x, int64_t count, int64_t begin,
+                          int64_t end, int8_t* expanded, float* out) const {
         const int64_t panel = s.expert * m.panels + begin, panels = end - begin;
+        if (layer_.format == ExpertFormat::mxfp4) {
+            loops_.expand(static_cast<const uint8_t*>(m.packed) + panel * (m.depth / kMxfp4Group) * kMxfp4Block, panels,
+                          m.depth, expanded);
+            product_(x.rows, count, expanded, m.depth, 0, panels, out);
+            return;
+        }
         if (!quantized_) {
             product_(x.rows, count, m.packed, m.depth, panel, panel + panels, out);
             return;
@@ -232,7 +260,10 @@ class Mixture {
     }
 
     // How many panels of `rows` results fit kOutBytes.
-    int64_t panels_at_once(int64_t rows) const { return std::clamp<int64_t>(kOutBytes / (rows * panel_ * 4), 1, kPanelsAtOnce); }
+    int64_t panels_at_once(int64_t rows) const {
+        const int64_t most = std::min(kPanelsAtOnce, expanded_panels(layer_.gate_up));
+        return std::clamp<int64_t>(kOutBytes / (rows * panel_ * 4), 1, most);
+    }
 
     void gate_up(Member& member) const {
         const Scratch own = scratch_of(member);
@@ -249,7 +280,10 @@ class Mixture {
                     multiply(layer_.gate_up, s, {own.rows, own.scales, own.sums}, rows, begin, stop, own.expanded,
                              own.results);
                     char* to = hidden_ + (s.begin * hidden_row_ + begin * panel_ / 2) * element_bytes_;
-                    loops_.activate(own.results, rows, stop - begin, panel_, to, hidden_row_);
+                    if (layer_.limit > 0)
+                        loops_.activate_clamped(own.results, rows, stop - begin, panel_, layer_.limit, to, hidden_row_);
+                    else
+                        loops_.activate(own.results, rows, stop - begin, panel_, to, hidden_row_);
                 }
                 if (run == runs - 1) clear_padding(s);
             }
@@ -351,7 +385,9 @@ class Mixture {
 
 }  // namespace
 
-int64_t panel_of(ExpertFormat format) { return format == ExpertFormat::floating ? kFloatPanel : kPanel; }
+int64_t panel_of(ExpertFormat format) {
+    return format == ExpertFormat::floating || format == ExpertFormat::mxfp4 ? kFloatPanel : kPanel;
+}
 
 int64_t expert_bytes(const ExpertLayer& layer, int64_t tokens, int64_t places) {
     return tokens == 0 ? 0 : Mixture(layer, tokens, places, nullptr).bytes(places);

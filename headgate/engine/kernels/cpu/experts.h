@@ -15,13 +15,14 @@ namespace headgate {
 constexpr int64_t kFloatPanel = 32;
 constexpr int64_t kFloatDepth = 32;  // depth is a multiple of this
 
-enum class ExpertFormat { floating, int8, int4 };
+enum class ExpertFormat { floating, int8, int4, mxfp4 };  // the last one's packed form is that of mxfp4.h
 
 // The same matrix of all experts, one expert after the other, each in panels.
 struct ExpertMatrix {
     const void* packed;
     const float* scales;   // null, or [experts][panels * kPanel]
     const int32_t* shift;  // null, or [experts][panels * kPanel]: see int8.h and int4.h
+    const float* bias;     // null, or [experts][panels * panel]
     int64_t panels;        // per expert
     int64_t depth;
 };
@@ -38,6 +39,8 @@ struct ExpertLayer {
     int64_t hidden;
     int64_t width;
     const void* router;    // panels in floating point, count (and one more if shared > 0) outputs
+    const float* router_bias;  // null, or of the outputs, filled up to whole panels
+    float limit;           // of clamped gates, see ExpertLoops; 0 if they are not
     ExpertMatrix gate_up;  // in each panel half the outputs are gates, the other half the ups that belong to them
     ExpertMatrix down;
 };
@@ -68,6 +71,11 @@ struct ExpertLoops {
                   float* weights);
     // in [rows][panels * panel], gates and ups side by side, to silu(gate) * up: out [rows], `stride` elements apart.
     void (*activate)(const float* in, int64_t rows, int64_t panels, int64_t panel, void* out, int64_t stride);
+    // The same for gates that are clamped to `limit`, and ups to it on both sides: gate * sigmoid(1.702 gate) * (up + 1).
+    void (*activate_clamped)(const float* in, int64_t rows, int64_t panels, int64_t panel, float limit, void* out,
+                             int64_t stride);
+    // Adds `bias` [width], a multiple of 16, to rows.
+    void (*shift)(float* rows, int64_t count, int64_t width, const float* bias);
     // sums[tokens[r]] += weights[r] * in[r], rows of `width` floats (a multiple of 16).
     void (*add)(const float* in, const int32_t* tokens, const float* weights, int64_t rows, int64_t width, float* sums);
     // Rows of `width` floats to the element type, `stride` elements apart, the first `kept` of each.
@@ -75,6 +83,8 @@ struct ExpertLoops {
     // Panels [begin, end) of out [rows][(end - begin) * kFloatPanel] = x w^T. x [rows][depth].
     void (*product)(const void* x, int64_t rows, const void* packed, int64_t depth, int64_t begin, int64_t end,
                     float* out);
+    // So many panels of MXFP4 weights as `product` reads them.
+    void (*expand)(const uint8_t* packed, int64_t panels, int64_t depth, void* out);
 };
 
 // For the best instruction set that this processor has.

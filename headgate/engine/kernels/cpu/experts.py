@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights, PackedExperts
+from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights, Mxfp4Expert, PackedExperts
 from headgate.engine.quant.linear import PackedWeight
+from headgate.engine.quant.mxfp4 import Mxfp4Weight
 
 # Inputs of a product in floating point are padded to a multiple of this (experts.h).
 _FLOAT_DEPTH = 32
@@ -21,7 +22,7 @@ class NativeMixture:
 
     int8 needs AVX2 (`torch.ops.headgate.int8_usable()`), int4 too (`int4_vectors()` is not empty);
     floating point runs everywhere. The shared expert becomes further experts of the common width that every token
-    passes with the same weight: an MLP is the sum over slices of its width.
+    passes with the same weight: an MLP is the sum over slices of its width. There is none beside experts with biases.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class NativeMixture:
         shared = total - count
         gates = [weights.shared_gate] if shared and weights.shared_gate is not None else []
         router = _pack_float(torch.cat([weights.router, *gates]))[None]
-        tensors = (router, *gate_up, *down)
+        tensors: tuple[Tensor | None, ...] = (router, *gate_up, *down)
+        biases = _biases(weights)
         self.native: Any = torch.classes.headgate.Experts(
-            *tensors, count, shared, hidden, width, weights.per_token, weights.normalize
+            *tensors, count, shared, hidden, width, weights.per_token, weights.normalize, *biases, weights.limit or 0.0
         )
+        tensors += biases
         self._apply: Callable[[Tensor], Tensor] = self.native.forward
         self._nbytes = sum(tensor.nbytes for tensor in tensors if tensor is not None)
         self._expert_nbytes = (self._nbytes - router.nbytes) // total
@@ -53,6 +56,20 @@ class NativeMixture:
     def packed(cls, weights: MixtureWeights, experts: PackedExperts) -> NativeMixture:
         """The layer of experts from `pack_experts`; those of `weights` are not read."""
         return cls(weights, experts.width, _parts(experts.gate_up), _parts(experts.down))
+
+    @classmethod
+    def of_mxfp4(cls, weights: MixtureWeights, experts: Iterable[Mxfp4Expert]) -> NativeMixture:
+        """The layer of these experts, in their own bits; those of `weights` are not read."""
+        half = torch.ops.headgate.float_panel() // 2
+        count, gate_up, down, width = weights.router.shape[0], list[Tensor](), list[Tensor](), 0
+        for place, expert in enumerate(experts):
+            width = expert.down.inputs
+            for packed, weight, turns in ((gate_up, expert.gate_up, half), (down, expert.down, None)):
+                part = _pack_mxfp4(weight, turns)
+                if not packed:
+                    packed.append(part.new_empty(count, *part.shape))
+                packed[0][place] = part
+        return cls(weights, width, (*gate_up, None, None), (*down, None, None))
 
     def __call__(self, x: Tensor) -> Tensor:
         """See Mixture."""
@@ -124,6 +141,32 @@ def _interleave(gate_up: Tensor, half: int) -> Tensor:
     gate, up = (F.pad(part, (0, 0, 0, -part.shape[0] % half)) for part in gate_up.chunk(2))
     inputs = gate_up.shape[1]
     return torch.stack((gate.view(-1, half, inputs), up.view(-1, half, inputs)), dim=1).view(-1, inputs)
+
+
+def _biases(weights: MixtureWeights) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """float32, of the router and both products, filled up to whole panels and in their order."""
+    panel = torch.ops.headgate.float_panel()
+
+    def filled(bias: Tensor) -> Tensor:
+        return F.pad(bias.float(), (0, -bias.shape[-1] % panel)).contiguous()
+
+    gate_up, parts = weights.gate_up_bias, (weights.router_bias, weights.down_bias)
+    router, down = (None if bias is None else filled(bias) for bias in parts)
+    if gate_up is not None:
+        # Panels of all formats have as many outputs.
+        gate_up = filled(torch.stack([_interleave(bias[:, None], panel // 2).flatten() for bias in gate_up]))
+    return router, gate_up, down
+
+
+def _pack_mxfp4(weight: Mxfp4Weight, half: int | None) -> Tensor:
+    """As mxfp4.h has it; with `half` rows are in turns, see `_interleave`."""
+    blocks, scales = weight.blocks.flatten(1), weight.scales
+    if half is not None:
+        blocks, scales = _interleave(blocks, half), _interleave(scales, half)
+    packed: Tensor = torch.ops.headgate.mxfp4_pack(
+        blocks.view(-1, *weight.blocks.shape[1:]).contiguous(), scales.contiguous()
+    )
+    return packed
 
 
 def _pack_float(weight: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 // The experts' loops, compiled once per instruction set; see loops.cpp for why nothing else may be in here.
 #include "experts.h"
+#include "mxfp4.h"
 
 #include <cstring>
 #include <utility>
@@ -14,12 +15,13 @@
 #endif
 #endif
 
-#define HEADGATE_LOOPS(T) {route, activate<T>, add, round<T>, product<T>}
+#define HEADGATE_LOOPS(T) {route, activate<T>, activate_clamped<T>, shift, add, round<T>, product<T>, expand<T>}
 
 namespace headgate::baseline_experts {
 #define LANES 4
 #include "vector.inc"
 #include "experts.inc"
+#include "mxfp4.inc"
 #undef LANES
 const ExpertLoops f32 = HEADGATE_LOOPS(float);
 const ExpertLoops bf16 = HEADGATE_LOOPS(uint16_t);
@@ -33,6 +35,7 @@ namespace headgate::avx2_experts {
 #define LANES 8
 #include "vector.inc"
 #include "experts.inc"
+#include "mxfp4.inc"
 #undef LANES
 const ExpertLoops f32 = HEADGATE_LOOPS(float);
 const ExpertLoops bf16 = HEADGATE_LOOPS(uint16_t);
@@ -45,6 +48,7 @@ namespace headgate::avx512_experts {
 #define LANES 16
 #include "vector.inc"
 #include "experts.inc"
+#include "mxfp4.inc"
 #undef LANES
 const ExpertLoops f32 = HEADGATE_LOOPS(float);
 const ExpertLoops bf16 = HEADGATE_LOOPS(uint16_t);

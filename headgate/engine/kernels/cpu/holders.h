@@ -13,6 +13,7 @@
 
 #include "checks.h"
 #include "crew.h"
+#include "mxfp4.h"
 #include "step.h"
 
 namespace headgate {
@@ -82,15 +83,18 @@ inline char* aligned(Tensor& memory, int64_t bytes) {
 
 // The matrix of all experts that maps `inputs` to `outputs`.
 inline ExpertMatrix matrix_of(const Tensor& packed, const std::optional<Tensor>& scales, const std::optional<Tensor>& shift,
-                       ExpertFormat format, at::ScalarType type, int64_t experts, int64_t inputs, int64_t outputs,
-                       const char* name) {
-    const bool quantized = format != ExpertFormat::floating;
+                       const std::optional<Tensor>& bias, ExpertFormat format, at::ScalarType type, int64_t experts,
+                       int64_t inputs, int64_t outputs, const char* name) {
+    const bool quantized = format == ExpertFormat::int8 || format == ExpertFormat::int4;
     const int64_t panel = panel_of(format), panels = round_up(outputs, panel) / panel;
     const int64_t depth = round_up(inputs, quantized ? kDepth : kFloatDepth);
     const bool fits =
         format == ExpertFormat::int4
             ? packed.dim() == 4 && packed.scalar_type() == at::kByte && packed.size(2) * kInt4Group == depth &&
                   packed.size(3) == kInt4Block
+        : format == ExpertFormat::mxfp4
+            ? packed.dim() == 4 && packed.scalar_type() == at::kByte && packed.size(2) * kMxfp4Group == depth &&
+                  packed.size(3) == kMxfp4Block
             : packed.dim() == 5 && packed.scalar_type() == (quantized ? at::kChar : type) &&
                   packed.size(2) * packed.size(4) == depth && packed.size(3) == panel &&
                   packed.size(4) == (quantized ? 4 : type == at::kFloat ? 1 : 2);
@@ -103,39 +107,46 @@ inline ExpertMatrix matrix_of(const Tensor& packed, const std::optional<Tensor>&
                             (*of)->numel() == experts * panels * panel,
                         name, " needs scales (float32) and shifts (int32) of ", experts * panels * panel, " outputs");
     return {packed.const_data_ptr(), quantized ? scales->const_data_ptr<float>() : nullptr,
-            quantized ? shift->const_data_ptr<int32_t>() : nullptr, panels, depth};
+            quantized ? shift->const_data_ptr<int32_t>() : nullptr,
+            bias ? static_cast<const float*>(data_of(*bias, at::kFloat, experts * panels * panel, "bias")) : nullptr, panels,
+            depth};
 }
 
 // A mixture of experts. Their format follows from the types of `gate_up`, see ExpertLayer; the router's type is that of
-// activations, and of weights in floating point.
+// activations, and of weights in floating point. 4-bit ones without scales are MXFP4. Biases are float32, filled up to whole
+// panels: of the router, [experts, ...] of the others.
 class ExpertsHolder : public torch::CustomClassHolder {
   public:
     ExpertsHolder(const Tensor& router, const Tensor& gate_up, const std::optional<Tensor>& gate_up_scales,
                   const std::optional<Tensor>& gate_up_shift, const Tensor& down, const std::optional<Tensor>& down_scales,
                   const std::optional<Tensor>& down_shift, int64_t count, int64_t shared, int64_t hidden, int64_t width,
-                  int64_t per_token, bool normalize)
+                  int64_t per_token, bool normalize, const std::optional<Tensor>& router_bias,
+                  const std::optional<Tensor>& gate_up_bias, const std::optional<Tensor>& down_bias, double limit)
         : dtype_(router.scalar_type()) {
         TORCH_CHECK(0 < per_token && per_token <= count && shared >= 0, "per_token must be 1 to ", count, ", got ",
                     per_token);
         const ExpertFormat format = gate_up.scalar_type() == at::kChar   ? ExpertFormat::int8
-                                    : gate_up.scalar_type() == at::kByte ? ExpertFormat::int4
-                                                                         : ExpertFormat::floating;
+                                    : gate_up.scalar_type() != at::kByte ? ExpertFormat::floating
+                                    : gate_up_scales.has_value()         ? ExpertFormat::int4
+                                                                         : ExpertFormat::mxfp4;
         TORCH_CHECK(format != ExpertFormat::int4 || int4_loops() != nullptr, "int4 takes AVX2");
         TORCH_CHECK(format != ExpertFormat::int8 || int8_usable(), "int8 takes AVX2");
         const Element type = element(router);
         const int64_t panel = panel_of(format), halves = round_up(width, panel / 2);
         const auto matrix = [&](const Tensor& packed, const std::optional<Tensor>& scales, const std::optional<Tensor>& shift,
-                                int64_t inputs, int64_t outputs, const char* name) {
-            return matrix_of(packed, scales, shift, format, dtype_, count + shared, inputs, outputs, name);
+                                const std::optional<Tensor>& bias, int64_t inputs, int64_t outputs, const char* name) {
+            return matrix_of(packed, scales, shift, bias, format, dtype_, count + shared, inputs, outputs, name);
         };
-        const ExpertMatrix routes = matrix_of(router, std::nullopt, std::nullopt, ExpertFormat::floating, dtype_, 1, hidden,
-                                              count + (shared > 0 ? 1 : 0), "router");
+        const ExpertMatrix routes = matrix_of(router, std::nullopt, std::nullopt, router_bias, ExpertFormat::floating, dtype_,
+                                              1, hidden, count + (shared > 0 ? 1 : 0), "router");
         layer = std::make_shared<ExpertLayer>(
             ExpertLayer{format, type, count, shared, per_token, normalize, hidden, width, routes.packed,
-                        matrix(gate_up, gate_up_scales, gate_up_shift, hidden, 2 * halves, "gate_up"),
-                        matrix(down, down_scales, down_shift, width, hidden, "down")});
+                        routes.bias, static_cast<float>(limit),
+                        matrix(gate_up, gate_up_scales, gate_up_shift, gate_up_bias, hidden, 2 * halves, "gate_up"),
+                        matrix(down, down_scales, down_shift, down_bias, width, hidden, "down")});
         keep_ = {router, gate_up, down};
-        for (const auto* part : {&gate_up_scales, &gate_up_shift, &down_scales, &down_shift})
+        for (const auto* part : {&gate_up_scales, &gate_up_shift, &down_scales, &down_shift, &router_bias, &gate_up_bias,
+                                 &down_bias})
             if (part->has_value()) keep_.push_back(**part);
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from headgate.engine.kernels.interface import (
     KVLayer,
     Mlp,
 )
-from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference import enter, feed_forward, rotate_and_write
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
@@ -181,7 +181,9 @@ class CpuKernels:
         """See Kernels."""
         return CpuPlan.of(batch)
 
-    def paged_attention(self, q: Tensor, layer: KVLayer, plan: CpuPlan, window: int | None) -> Tensor:
+    def paged_attention(
+        self, q: Tensor, layer: KVLayer, plan: CpuPlan, window: int | None, sinks: Tensor | None = None
+    ) -> Tensor:
         """See Kernels. Keys and values are read where they are."""
         y: Tensor = self._paged_attention(
             q,
@@ -193,6 +195,7 @@ class CpuKernels:
             plan.tables,
             plan.block_size,
             window,
+            sinks,
         )
         return y
 
@@ -209,10 +212,11 @@ class CpuKernels:
         plan: CpuPlan,
         window: int | None,
         then: object = None,  # noqa: ARG002
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """See Kernels."""
         q = self.rotate_and_write(q, k, v, norms, cos, sin, layer, slots)
-        return self.paged_attention(q, layer, plan, window)
+        return self.paged_attention(q, layer, plan, window, sinks)
 
     def connect(self, layers: Sequence[tuple[Tensor, Mlp | Mixture]]) -> None:
         """See Kernels. There is nothing to learn."""
@@ -254,6 +258,10 @@ class CpuKernels:
         if fmt == "native":
             return NativeMixture.of(weights)
         return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
+
+    def mxfp4_mixture(self, weights: MixtureWeights, experts: Iterable[Mxfp4Expert]) -> Mixture:
+        """See Kernels. They are written out to the compute dtype some outputs at a time, in front of its product."""
+        return NativeMixture.of_mxfp4(weights, experts)
 
     def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> PackedExperts | None:
         """See Kernels."""

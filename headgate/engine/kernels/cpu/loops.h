@@ -51,6 +51,7 @@ struct Attention {
     Cache cache;
     int64_t heads;
     int64_t window;  // positions back, itself included
+    const float* sinks;  // [heads], of each the score of one more key, which has no value; or null
 };
 
 // Where the heads of a fused projection go: queries, normalised and rotated, to `q`; keys likewise, and values, to the cache.
@@ -106,8 +107,9 @@ struct Loops {
     void (*attend)(const Attention& a, const AttentionRun& run, float* scratch);
     // Joins the unfinished result of a later section to that of all before it.
     void (*fold)(float* all, const float* section, int64_t dim);
-    // Joins the sections of one row's queries, [splits][queries][partial_floats], to [queries][dim]; overwrites them.
-    void (*merge)(float* partials, int64_t splits, int64_t queries, int64_t dim, void* out);
+    // Joins the sections of one row's queries, [splits][queries][partial_floats], to [queries][dim]; overwrites them. `sinks`
+    // [queries], or null.
+    void (*merge)(float* partials, int64_t splits, int64_t queries, int64_t dim, const float* sinks, void* out);
     // See bf16.h; the same for every element type.
     void (*bf16_panels)(const uint16_t* x, int64_t rows, const Bf16Weights& w, uint16_t* out, int64_t begin, int64_t end);
 };

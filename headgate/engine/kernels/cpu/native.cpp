@@ -172,7 +172,7 @@ void run(const Attention& a, const AttentionWay& way, const AttentionPlan& plan)
 
 Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& values, const std::optional<Tensor>& key_scales,
                        const std::optional<Tensor>& value_scales, const Tensor& geometry, const Tensor& tables,
-                       int64_t block_size, std::optional<int64_t> window) {
+                       int64_t block_size, std::optional<int64_t> window, const std::optional<Tensor>& sinks) {
     const Tensor q = given.contiguous();
     const float *of_keys = scales_of(keys, key_scales), *of_values = scales_of(values, value_scales);
     const Tensor& like = of_keys != nullptr ? keys : q;
@@ -183,13 +183,16 @@ Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& va
                 "q must be [tokens, heads, head_dim] for keys and values [slots, kv_heads, head_dim], got ", q.sizes(),
                 ", ", keys.sizes(), " and ", values.sizes());
     TORCH_CHECK(!window || *window > 0, "window must be positive, got ", window.value_or(0));
+    TORCH_CHECK(!sinks || (sinks->scalar_type() == at::kFloat && sinks->is_contiguous() && sinks->numel() == q.size(1)),
+                "sinks must be contiguous float32 [", q.size(1), "]");
     Tensor out = at::empty(q.sizes(), q.options());
     const int64_t dim = q.size(2), kv_heads = keys.size(1), group = q.size(1) / kv_heads;
     const Attention a{q.const_data_ptr(),
                       out.mutable_data_ptr(),
                       {keys.const_data_ptr(), values.const_data_ptr(), of_keys, of_values, kv_heads, dim, block_size},
                       q.size(1),
-                      window.value_or(std::numeric_limits<int64_t>::max())};
+                      window.value_or(std::numeric_limits<int64_t>::max()),
+                      sinks ? sinks->const_data_ptr<float>() : nullptr};
     TORCH_CHECK(block_size > 0, "block_size must be positive, got ", block_size);
     const Span* spans = spans_of(geometry, tables, q.size(0), keys.size(0) / block_size, block_size);
     const AttentionWay way = attention_way(element(q), group);
@@ -198,7 +201,7 @@ Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& va
     const Loops& table = loops(element(q));
     run(a, way, plan);
     for (const Merge& m : plan.merges)
-        table.merge(m.partials, m.splits, group, dim,
+        table.merge(m.partials, m.splits, group, dim, a.sinks == nullptr ? nullptr : a.sinks + m.kv_head * group,
                     static_cast<char*>(out.mutable_data_ptr()) +
                         (m.row * q.size(1) + m.kv_head * group) * dim * q.element_size());
     return out;
@@ -223,7 +226,7 @@ TORCH_LIBRARY(headgate, m) {
         "Tensor keys, Tensor values, Tensor slots) -> ()");
     m.def(
         "paged_attention(Tensor q, Tensor keys, Tensor values, Tensor? key_scales, Tensor? value_scales, Tensor geometry, "
-        "Tensor tables, int block_size, int? window) -> Tensor");
+        "Tensor tables, int block_size, int? window, Tensor? sinks=None) -> Tensor");
     m.def("torch_version() -> str", &headgate::torch_version);
     m.def("vectors() -> str", &headgate::vectors);
 }

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include "checks.h"
 #include "crew.h"
 #include "experts.h"
+#include "mxfp4.h"
 #include "product.h"
 
 namespace headgate {
@@ -97,6 +99,34 @@ Packed int4_pack(const Tensor& weight, const std::optional<Tensor>& importance) 
                    scales.mutable_data_ptr<float>(), shift.mutable_data_ptr<int32_t>(), begin, end);
     });
     return {packed, scales, shift};
+}
+
+// Codes uint8 [outputs, groups, 16] and scales uint8 [outputs, groups] of a checkpoint to the packed form of mxfp4.h.
+Tensor mxfp4_pack(const Tensor& blocks, const Tensor& scales) {
+    TORCH_CHECK(blocks.dim() == 3 && blocks.scalar_type() == at::kByte && blocks.is_contiguous() &&
+                    blocks.size(2) == kMxfp4Group / 2 && scales.scalar_type() == at::kByte && scales.is_contiguous() &&
+                    scales.sizes() == blocks.sizes().slice(0, 2),
+                "blocks must be contiguous uint8 [outputs, groups, ", kMxfp4Group / 2, "] and scales [outputs, groups], got ",
+                blocks.sizes(), " and ", scales.sizes());
+    const int64_t outputs = blocks.size(0), groups = blocks.size(1), panels = (outputs + kFloatPanel - 1) / kFloatPanel;
+    Tensor packed = at::zeros({panels, groups, kMxfp4Block}, blocks.options());
+    const uint8_t *codes = blocks.const_data_ptr<uint8_t>(), *given = scales.const_data_ptr<uint8_t>();
+    uint8_t* to = packed.mutable_data_ptr<uint8_t>();
+    at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin * kFloatPanel; o < std::min(end * kFloatPanel, outputs); ++o)
+            for (int64_t g = 0; g < groups; ++g) {
+                uint8_t* block = to + (o / kFloatPanel * groups + g) * kMxfp4Block;
+                const uint8_t scale = given[o * groups + g], *from = codes + (o * groups + g) * (kMxfp4Group / 2);
+                block[o % kFloatPanel] = std::clamp(scale, kLeastScale, kMostScale);
+                if (scale < kLeastScale) continue;
+                for (int64_t t = 0; t < kMxfp4Words; ++t, from += 4) {
+                    uint32_t word = 0;
+                    for (int64_t j = 0; j < 4; ++j) word |= (from[j] & 15u) << 4 * j | (from[j] >> 4u) << (4 * j + 16);
+                    std::memcpy(block + kFloatPanel + (t * kFloatPanel + o % kFloatPanel) * 4, &word, sizeof word);
+                }
+            }
+    });
+    return packed;
 }
 
 // bfloat16 [outputs, inputs], see Bf16Weights.
@@ -211,6 +241,7 @@ TORCH_LIBRARY_FRAGMENT(headgate, m) {
     m.def("int4_vectors() -> str", &headgate::int4_vectors);
     m.def("int4_pack(Tensor weight, Tensor? importance) -> (Tensor packed, Tensor scales, Tensor shift)");
     m.def("int4_linear(Tensor x, Tensor packed, Tensor scales, Tensor shift, Tensor? bias, int outputs) -> Tensor");
+    m.def("mxfp4_pack(Tensor blocks, Tensor scales) -> Tensor");
     m.def("bf16_pack(Tensor weight) -> Tensor");
     m.def("bf16_linear(Tensor x, Tensor packed, Tensor? bias, int outputs) -> Tensor");
     m.def("int8_panel() -> int", &headgate::int8_panel);
@@ -222,6 +253,7 @@ TORCH_LIBRARY_IMPL(headgate, CPU, m) {
     m.impl("int8_linear", TORCH_FN(headgate::int8_linear));
     m.impl("int4_pack", TORCH_FN(headgate::int4_pack));
     m.impl("int4_linear", TORCH_FN(headgate::int4_linear));
+    m.impl("mxfp4_pack", TORCH_FN(headgate::mxfp4_pack));
     m.impl("bf16_pack", TORCH_FN(headgate::bf16_pack));
     m.impl("bf16_linear", TORCH_FN(headgate::bf16_linear));
 }

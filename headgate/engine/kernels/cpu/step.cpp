@@ -230,7 +230,8 @@ class Walk {
                           {layer.keys, layer.values, layer.key_scales, layer.value_scales, model_.kv_heads, model_.dim,
                            model_.block_size},
                           model_.heads,
-                          layer.window};
+                          layer.window,
+                          layer.sinks};
         const Placement p = placement(layer);
         float* scratch = reinterpret_cast<float*>(at(space_.scratch + member_.number() * space_.scratch_bytes));
         const auto attend = [&](int64_t begin, int64_t end) {
@@ -253,6 +254,7 @@ class Walk {
             for (int64_t i = begin; i < end; ++i) {
                 const Merge& m = plan.merges[i];
                 loops_.merge(m.partials, m.splits, group, model_.dim,
+                             layer.sinks == nullptr ? nullptr : layer.sinks + m.kv_head * group,
                              row(space_.attended, m.row * model_.heads + m.kv_head * group, model_.dim));
             }
         };

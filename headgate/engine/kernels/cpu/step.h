@@ -29,6 +29,7 @@ struct StepLayer {
     std::shared_ptr<const Product> down;
     std::shared_ptr<const ExpertLayer> experts;  // or null
     int64_t window;
+    const float* sinks;  // see Attention
     size_t rotation;  // which of the model's angles turn its heads
     void* keys;  // [slots][kv_heads][dim] of the model's element type, or int8; values too
     void* values;

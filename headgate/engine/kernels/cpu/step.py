@@ -69,7 +69,9 @@ class CpuStep:
                 *(layer.input_norm, layer.mlp_norm, layer.attended_norm, layer.fed_norm),
                 *(layer.q_norm, layer.k_norm),
             )
-            native.add_layer(*norms, *attention, *feed_forward, window, int(number in spec.second_rope_layers))
+            native.add_layer(
+                *norms, *attention, *feed_forward, window, int(number in spec.second_rope_layers), layer.sinks
+            )
         return cls(native)
 
     def __call__(

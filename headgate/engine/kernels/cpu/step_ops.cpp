@@ -53,7 +53,8 @@ class Step : public torch::CustomClassHolder {
     void add_layer(const Tensor& input_norm, const Tensor& mlp_norm, const std::optional<Tensor>& attended_norm,
                    const std::optional<Tensor>& fed_norm, const std::optional<Tensor>& q_norm,
                    const std::optional<Tensor>& k_norm, const Holder& qkv, const Holder& output, const MaybeHolder& gate_up,
-                   const MaybeHolder& down, const MaybeExperts& experts, std::optional<int64_t> window, int64_t rotation) {
+                   const MaybeHolder& down, const MaybeExperts& experts, std::optional<int64_t> window, int64_t rotation,
+                   const std::optional<Tensor>& sinks) {
         TORCH_CHECK(!window || *window > 0, "window must be positive, got ", window.value_or(0));
         TORCH_CHECK(rotation >= 0, "rotation must not be negative, got ", rotation);
         TORCH_CHECK(gate_up.has_value() == down.has_value() && down.has_value() != experts.has_value(),
@@ -69,7 +70,8 @@ class Step : public torch::CustomClassHolder {
                                  gate_up ? fitting(*gate_up, hidden, 2 * width, "gate_up") : nullptr,
                                  down ? fitting(*down, width, hidden, "down") : nullptr,
                                  experts ? fitting(*experts) : nullptr,
-                                 window.value_or(std::numeric_limits<int64_t>::max()), static_cast<size_t>(rotation),
+                                 window.value_or(std::numeric_limits<int64_t>::max()),
+                                 sinks ? scores(*sinks) : nullptr, static_cast<size_t>(rotation),
                                  nullptr, nullptr, nullptr, nullptr});
     }
 
@@ -296,6 +298,11 @@ class Step : public torch::CustomClassHolder {
         return data_of(x, dtype_, elements, name);
     }
 
+    const float* scores(const Tensor& sinks) {
+        keep_.push_back(sinks);
+        return static_cast<const float*>(data_of(sinks, at::kFloat, model_.heads, "sinks"));
+    }
+
     std::shared_ptr<const Product> fitting(const Holder& holder, int64_t inputs, int64_t outputs, const char* name) {
         const Product& p = *holder->product;
         TORCH_CHECK(p.inputs == inputs && p.outputs == outputs && p.element == model_.element, name, " must map ", inputs,
@@ -336,7 +343,9 @@ TORCH_LIBRARY_FRAGMENT(headgate, m) {
     m.class_<ExpertsHolder>("Experts")
         .def(torch::init<const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                          const std::optional<at::Tensor>&, const at::Tensor&, const std::optional<at::Tensor>&,
-                         const std::optional<at::Tensor>&, int64_t, int64_t, int64_t, int64_t, int64_t, bool>())
+                         const std::optional<at::Tensor>&, int64_t, int64_t, int64_t, int64_t, int64_t, bool,
+                         const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
+                         const std::optional<at::Tensor>&, double>())
         .def("forward", &ExpertsHolder::forward);
     m.class_<Step>("Step")
         .def(torch::init<int64_t, int64_t, int64_t, double, bool, double, const at::Tensor&, const at::Tensor&,

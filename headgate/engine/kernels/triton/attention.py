@@ -215,6 +215,7 @@ def _attend(
     tiles: tl.tensor,
     geometry: tl.tensor,
     tables: tl.tensor,
+    sinks: tl.tensor,
     kv_heads: tl.tensor,
     window: tl.tensor,
     scale: tl.tensor,
@@ -234,7 +235,8 @@ def _attend(
 
     The `group` query heads that share a key head are rows of one product: keys are read once for all of them, and a
     single token still fills some of the 16 rows of a tensor core's operand. With `partial`, parts leave there what they
-    give, and the last of them to arrive puts them together; without, there is one.
+    give, and the last of them to arrive puts them together; without, there is one. A head's sink is one more key of
+    the first part.
     """
     begin(pdl)
     tile, kv_head = tl.program_id(0), tl.program_id(1)
@@ -269,6 +271,10 @@ def _attend(
         most = tl.full([rows], float("-inf"), tl.float32)
         total = tl.zeros([rows], tl.float32)
         sums = tl.zeros([rows, columns], tl.float32)
+        if sinks is not None:  # noqa: SIM102  this is known when it is compiled
+            if part == 0:
+                most = tl.load(sinks + kv_head * group + row % group) * 1.4426950408889634
+                total += 1.0
         masked_from = start
         if window is None:
             # All queries of the tile see the keys up to the first one's own.
@@ -315,8 +321,9 @@ def paged_attention(
     plan: TritonPlan | DecodePlan,
     window: int | None = None,
     prompts: PromptAttention | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    """See Kernels. q contiguous. `prompts` attends what it takes of a step."""
+    """See Kernels. q contiguous. `prompts` attends what it takes of a step, and knows of no sinks."""
     heads, dim = q.shape[1:]
     kv_heads = layer.keys.shape[1]
     group = heads // kv_heads
@@ -336,13 +343,16 @@ def paged_attention(
         tile = _tile(rows, columns, q.element_size(), shared)
         _attend[(work.shape[0], kv_heads, programs)](
             q, layer.keys, layer.values, layer.key_scales, layer.value_scales, out, partial, logs, tiles.arrivals, work,
-            plan.geometry, plan.tables, kv_heads, window, dim**-0.5 * math.log2(math.e), _LEAST_SPAN, ARRIVALS, dim,
-            plan.block_size, group, queries, rows, triton.next_power_of_2(queries * group), columns, tile.block,
+            plan.geometry, plan.tables, sinks, kv_heads, window, dim**-0.5 * math.log2(math.e), _LEAST_SPAN, ARRIVALS,
+            dim, plan.block_size, group, queries, rows, triton.next_power_of_2(queries * group), columns, tile.block,
             num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
         )  # fmt: skip
 
     theirs = (
-        prompts is not None and isinstance(plan, TritonPlan) and prompts.attended(q, layer, plan, tiles, window, out)
+        prompts is not None
+        and sinks is None
+        and isinstance(plan, TritonPlan)
+        and prompts.attended(q, layer, plan, tiles, window, out)
     )
     if tiles.many.shape[0] and not theirs:
         launch(tiles.many, tiles.many_queries, 1)

@@ -100,6 +100,7 @@ def _decode(
     arrivals: tl.tensor,
     geometry: tl.tensor,
     tables: tl.tensor,
+    sinks: tl.tensor,
     q_stride: tl.tensor,
     k_stride: tl.tensor,
     v_stride: tl.tensor,
@@ -196,6 +197,14 @@ def _decode(
             most = tl.sum(asked.to(tl.float32) * new_key, axis=1) * scale
             total = tl.full([rows], 1.0, tl.float32)
             sums = sums + given
+            if sinks is not None:
+                # One more key, without a value.
+                sink = tl.load(sinks + kv_head * group + row, mask=row < group, other=0.0) * 1.4426950408889634
+                higher = tl.maximum(most, sink)
+                share = tl.exp2(most - higher)
+                total = share + tl.exp2(sink - higher)
+                sums = sums * share[:, None]
+                most = higher
         # All keys from `start` on are seen.
         most, total, sums = fold(asked, at, first_keys, first_values, key, there, None, scale, most, total, sums, True)
         whole = start + tl.maximum(stop - start, 0) // block * block
@@ -249,6 +258,7 @@ def decode_attention(
     window: int | None,
     programs: int,
     fetched: Fetched | None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """See Kernels.attend. The heads of a token lie side by side in q, k and v, which may be parts of one projection.
 
@@ -268,10 +278,10 @@ def decode_attention(
     beyond = triton.cdiv(asking, tokens * kv_heads)
     _decode[(tokens, kv_heads, programs + beyond)](
         q, k, v, query, key, eps, cos, sin, slots, layer.keys, layer.values, layer.key_scales, layer.value_scales, out,
-        partial, logs, plan.arrivals, plan.geometry, plan.tables, q.stride(0), k.stride(0), v.stride(0), kv_heads,
-        window, dim**-0.5 * math.log2(math.e), tile.block, *asked, programs, ARRIVALS, dim, plan.block_size, group,
-        max(16, lines), lines, columns, tile.block, per_token, experts, fetching.lanes(experts), num_warps=tile.warps,
-        num_stages=tile.stages, **overlapping(),
+        partial, logs, plan.arrivals, plan.geometry, plan.tables, sinks, q.stride(0), k.stride(0), v.stride(0),
+        kv_heads, window, dim**-0.5 * math.log2(math.e), tile.block, *asked, programs, ARRIVALS, dim, plan.block_size,
+        group, max(16, lines), lines, columns, tile.block, per_token, experts, fetching.lanes(experts),
+        num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
     )  # fmt: skip
     return out
 

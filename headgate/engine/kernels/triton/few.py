@@ -55,7 +55,7 @@ class Unnormed:
 def fits(weight: Stored, tokens: int) -> bool:
     """Whether so many tokens go this way."""
     longest = _LONGEST if tokens == 1 else _LONGEST_OF_SOME
-    return 0 < tokens <= FEW and weight.fmt != "int4" and weight.inputs <= longest
+    return 0 < tokens <= FEW and weight.fmt not in ("int4", "mxfp4") and weight.inputs <= longest
 
 
 def norms(weight: Stored) -> bool:

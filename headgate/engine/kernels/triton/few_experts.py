@@ -223,6 +223,7 @@ class FewExperts:
         router: float32 [experts, hidden]; with `ahead` [2 * experts, hidden], the next layer's behind its own.
         arrivals: int32 [1], zero before and after each use.
         normalize: whether a token's shares are made to sum to one.
+        usual: whether there are no biases and gates are not clamped; others go another way.
         ahead: the next layer's norm, and where what its router makes of a token here goes, float32 [experts].
         guess: where the layer before leaves its guess, float32 [experts].
     """
@@ -233,6 +234,7 @@ class FewExperts:
     per_token: int
     arrivals: Tensor
     normalize: bool
+    usual: bool = True
     ahead: tuple[Tensor, Tensor] | None = None
     guess: Tensor | None = None
 
@@ -263,7 +265,9 @@ class FewExperts:
         """Whether so many tokens go this way."""
         blocks = self.gate_up.fmt == "fp8 blocks"
         whole = not blocks or (self.gate_up.outputs % (2 * BLOCK) == 0 and self.down.outputs % BLOCK == 0)
-        return whole and all(few.fits(weight, tokens) for weight in (self.router, self.gate_up, self.down))
+        return (
+            self.usual and whole and all(few.fits(weight, tokens) for weight in (self.router, self.gate_up, self.down))
+        )
 
     def routed(self, x: Tensor | Unnormed) -> tuple[Tensor, Tensor]:
         """Experts int32 [tokens, per_token] and their shares, float32."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch, AttentionShape, Drawing, HeadNorms, KVLayer, Mlp
-from headgate.engine.kernels.mixture import Mixture, MixtureWeights
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
 from headgate.engine.kernels.triton.decode_attention import decode_attention
@@ -102,9 +102,11 @@ class TritonKernels(ReferenceKernels):
         """See Kernels."""
         return TritonPlan.of(batch, device)
 
-    def paged_attention(self, q: Tensor, layer: KVLayer, plan: Any, window: int | None) -> Tensor:
+    def paged_attention(
+        self, q: Tensor, layer: KVLayer, plan: Any, window: int | None, sinks: Tensor | None = None
+    ) -> Tensor:
         """See Kernels."""
-        return attention.paged_attention(q.contiguous(), layer, plan, window, self._prompts)
+        return attention.paged_attention(q.contiguous(), layer, plan, window, self._prompts, sinks)
 
     def attend(
         self,
@@ -119,14 +121,15 @@ class TritonKernels(ReferenceKernels):
         plan: Any,
         window: int | None,
         then: object = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """See Kernels. One launch where each of a few sequences lacks a token; with many, two are as fast."""
         if isinstance(plan, DecodePlan):
             programs = attention.programs_of(q.shape[0], k.shape[1], plan.longest)
             if programs > 1:
                 fetched = _fetched(then) if plan.fetches else None
-                return decode_attention(q, k, v, norms, cos, sin, layer, slots, plan, window, programs, fetched)
-        return super().attend(q, k, v, norms, cos, sin, layer, slots, plan, window)
+                return decode_attention(q, k, v, norms, cos, sin, layer, slots, plan, window, programs, fetched, sinks)
+        return super().attend(q, k, v, norms, cos, sin, layer, slots, plan, window, sinks=sinks)
 
     def connect(self, layers: Sequence[tuple[Tensor, Mlp | Mixture]]) -> None:
         """See Kernels. A mixture's router guesses what the next one will choose."""
@@ -154,6 +157,10 @@ class TritonKernels(ReferenceKernels):
             layers = self.linear(shared.gate_up, None, fmt), self.linear(shared.down, None, fmt)
         experts = ((Stored.of(each.gate_up, fmt), Stored.of(each.down, fmt)) for each in weights.experts)
         return TritonMixture(weights, experts, layers)
+
+    def mxfp4_mixture(self, weights: MixtureWeights, experts: Iterable[Mxfp4Expert]) -> Mixture:
+        """See Kernels. They become the activations' dtype in registers."""
+        return TritonMixture(weights, ((Stored.of_mxfp4(e.gate_up), Stored.of_mxfp4(e.down)) for e in experts), None)
 
 
 def _takes(into: object, x: Tensor) -> Fp8Format | None:

@@ -54,6 +54,8 @@ def _product(
     weight: tl.tensor,
     scales: tl.tensor,
     groups: tl.tensor,
+    bias: tl.tensor,
+    limit: tl.tensor,
     out: tl.tensor,
     pairs: tl.tensor,
     experts: tl.tensor,
@@ -73,7 +75,7 @@ def _product(
 
     Tiles of one expert follow each other in the launch, so that they find its weights in the second-level cache. Of one
     row each, tiles are the pairs themselves. `gated`: gates and ups are computed in turns and leave as silu(gate) * up,
-    which is a third of the traffic.
+    which is a third of the traffic; with a `limit` clamped, see `kernels.mixture.clamped`. `bias`: [experts, outputs].
     """
     begin(pdl)
     wait(pdl)
@@ -101,11 +103,20 @@ def _product(
                 x, x_scales, span, pair // share, real, weight, scales, groups, output, inside, inputs, fmt, rows,
                 columns, depth,
             )  # fmt: skip
+        if bias is not None:
+            sums += tl.load(bias + output, mask=inside, other=0.0).to(tl.float32)[:, None]
         if gated:
             gate, up = tl.split(tl.permute(tl.reshape(sums, [columns // 2, 2, rows]), [0, 2, 1]))
             # Rounded where the operations one by one round.
             gate = gate.to(out.dtype.element_ty).to(tl.float32)
-            sums = gate / (1.0 + tl.exp(-gate)) * up.to(out.dtype.element_ty).to(tl.float32)
+            up = up.to(out.dtype.element_ty).to(tl.float32)
+            if limit is None:
+                sums = gate / (1.0 + tl.exp(-gate)) * up
+            else:
+                # Compared so that what is no number stays none.
+                gate = tl.where(gate > limit, limit, gate)
+                up = tl.where(up > limit, limit, tl.where(up < -limit, -limit, up))
+                sums = gate / (1.0 + tl.exp(-1.702 * gate)) * (up + 1.0)
             turn = tl.program_id(1) * (columns // 2) + tl.arange(0, columns // 2)
             outputs = outputs // 2
         place = out + pair[None, :] * outputs + turn[:, None]
@@ -167,6 +178,8 @@ class TritonMixture:
         self._count = weights.router.shape[0]
         router = Stored("native", weights.router.shape[1], weights.router.float().contiguous())
         self._shared, self._shared_gate = shared, weights.shared_gate
+        self._router_bias = None if weights.router_bias is None else weights.router_bias.float()
+        self._gate_up_bias, self._down_bias, self._limit = weights.gate_up_bias, weights.down_bias, weights.limit
         pairs = iter(experts)
         first = next(pairs)
         self._gate_up, self._down = (part.room(self._count) for part in first)
@@ -174,7 +187,8 @@ class TritonMixture:
             self._gate_up.put(number, gate_up)
             self._down.put(number, down)
         arrivals = torch.zeros(1, dtype=torch.int32, device=router.values.device)
-        self._few = FewExperts(router, self._gate_up, self._down, self._per_token, arrivals, self._normalize)
+        usual = self._limit is None and self._router_bias is None
+        self._few = FewExperts(router, self._gate_up, self._down, self._per_token, arrivals, self._normalize, usual)
 
     def follows(self, before: TritonMixture, norm: Tensor) -> None:
         """Its tokens come from the layer whose mixture is `before`, by the norm `norm`: that one's router guesses."""
@@ -211,16 +225,16 @@ class TritonMixture:
         size = 1 if most <= _ALONE else _tile_rows(most, self._count)
         pairs, experts = (chosen, chosen.flatten()) if size == 1 else by_expert(chosen, self._count, size)
         between, parts = plain.new_empty(most, self._down.inputs), plain.new_empty(most, hidden)
-        for given, weight, out, share in (
-            (x, self._gate_up, between, self._per_token),
-            (between, self._down, parts, 1),
+        for given, weight, bias, out, share in (
+            (x, self._gate_up, self._gate_up_bias, between, self._per_token),
+            (between, self._down, self._down_bias, parts, 1),
         ):
             values, scales, span = taken(given, weight.fmt, size)
             tile = Tile.of(size, weight.fmt, values.element_size())
             _product[(experts.shape[0], triton.cdiv(weight.outputs, tile.columns))](
-                values, scales, span, weight.values, weight.scales, weight.groups, out, pairs, experts, self._count,
-                most, share, weight.inputs, weight.outputs, weight.fmt, weight is self._gate_up, size, tile.columns,
-                tile.depth, num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
+                values, scales, span, weight.values, weight.scales, weight.groups, bias, self._limit, out, pairs,
+                experts, self._count, most, share, weight.inputs, weight.outputs, weight.fmt, weight is self._gate_up,
+                size, tile.columns, tile.depth, num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
             )  # fmt: skip
         added, gates = self._passed_by_all(x)
         out, block = torch.empty_like(plain), min(1024, triton.next_power_of_2(hidden))
@@ -240,7 +254,7 @@ class TritonMixture:
     def _routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Experts int32 [tokens, per_token] and their weights, float32."""
         # In float32 whatever the dtype: what is nearly a tie should not be decided by rounding.
-        logits = F.linear(x.float(), self._few.router.values[: self._count])
+        logits = F.linear(x.float(), self._few.router.values[: self._count], self._router_bias)
         weights = logits.new_empty(x.shape[0], self._per_token)
         chosen = torch.empty_like(weights, dtype=torch.int32)
         block = triton.next_power_of_2(self._count)
@@ -262,7 +276,8 @@ class TritonMixture:
     @property
     def nbytes(self) -> int:
         """See Mixture."""
-        gate = self._shared_gate.nbytes if self._shared_gate is not None else 0
+        small = self._shared_gate, self._router_bias, self._gate_up_bias, self._down_bias
+        gate = sum(tensor.nbytes for tensor in small if tensor is not None)
         shared = sum(layer.nbytes for layer in self._shared) if self._shared is not None else 0
         router = self._few.router.values[: self._count]
         return router.nbytes + gate + shared + self._gate_up.nbytes + self._down.nbytes

@@ -1,7 +1,8 @@
 """Products of rows and stored weights, as parts of kernels: of one row by itself, or of tiles of rows by tensor cores.
 
 int8 and int4 weights become the activations' dtype, or float32, in registers. Integers up to 256 are exact in bfloat16
-and float16: only the sums round, and scales come after them. fp8 weights are multiplied by fp8 activations.
+and float16: only the sums round, and scales come after them. MXFP4 weights are exact in bfloat16 with theirs.
+fp8 weights are multiplied by fp8 activations.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class Tile:
         if rows == 1:
             if fmt == "fp8 blocks":
                 return cls(16, 128, 4)
-            return cls(8, 1024 // size if fmt == "native" else 1024 if fmt == "int4" else 512, 4)
+            return cls(8, 1024 // size if fmt == "native" else 1024 if fmt in ("int4", "mxfp4") else 512, 4)
         columns, depth, warps = (32, 256, 2) if rows == 16 else (64, 64, 8 if rows == 128 else 4)
         if fmt in ("fp8 rows", "fp8 blocks"):
             return cls(columns, 128, warps)
-        narrow = fmt == "native" or size > 2 or (fmt == "int4" and rows == 16)
+        narrow = fmt == "native" or size > 2 or (fmt in ("int4", "mxfp4") and rows == 16)
         return cls(columns, depth // 2 if narrow else depth, warps)
 
 
@@ -56,6 +57,30 @@ def _unpacked(word: tl.tensor) -> tl.tensor:
     even = tl.join(tl.join(_codes(word, 0), _codes(word, 4)), tl.join(_codes(word, 2), _codes(word, 6)))
     odd = tl.join(tl.join(_codes(word, 1), _codes(word, 5)), tl.join(_codes(word, 3), _codes(word, 7)))
     return tl.reshape(tl.join(even, odd), [word.shape[0], word.shape[1], 32])
+
+
+@triton.jit
+def _floats(word: tl.tensor, place: tl.constexpr) -> tl.tensor:
+    """The e2m1 numbers at a place of words, times 2^-14, as float32."""
+    # Of float16 those of the same bits, which have as small an exponent: its numbers below the normal ones count.
+    sign = word << (12 - 4 * place) if place < 3 else word >> (4 * place - 12)
+    rest = word << (9 - 4 * place) if place < 3 else word >> (4 * place - 9)
+    return ((sign & 0x8000) | (rest & 0xE00)).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def _mxfp4(
+    weight: tl.tensor, groups: tl.tensor, output: tl.tensor, group: tl.tensor, inside: tl.tensor, most: tl.tensor
+) -> tuple[tl.tensor, tl.tensor]:
+    """float32 [columns, groups, 32] and what they are multiplied by, [columns, groups]."""
+    cell = output[:, None] * most + group[None, :]
+    there = inside[:, None] & (group < most)[None, :]
+    word = tl.load(weight + cell[:, :, None] * 4 + tl.arange(0, 4)[None, None, :], mask=there[:, :, None], other=0)
+    scale = (tl.load(groups + cell, mask=there, other=0).to(tl.int32) << 23).to(tl.float32, bitcast=True) * 16384.0
+    # In the order of `_unpacked`.
+    even = tl.join(tl.join(_floats(word, 0), _floats(word, 4)), tl.join(_floats(word, 2), _floats(word, 6)))
+    odd = tl.join(tl.join(_floats(word, 1), _floats(word, 5)), tl.join(_floats(word, 3), _floats(word, 7)))
+    return tl.reshape(tl.join(even, odd), [word.shape[0], word.shape[1], 32]), scale
 
 
 @triton.jit
@@ -111,6 +136,16 @@ def row_product(
             given = tl.load(row + at, mask=at < inputs, other=0.0).to(tl.float32)
             few += step * tl.sum(codes * given[None, :, :], axis=2) + base * tl.sum(given, axis=1)[None, :]
         sums = tl.sum(few, axis=1)
+    elif fmt == "mxfp4":
+        few = tl.zeros([columns, depth // 32], tl.float32)
+        most = tl.cdiv(inputs, 32)
+        for begin in tl.range(0, most, depth // 32, num_stages=3):
+            group = begin + tl.arange(0, depth // 32)
+            numbers, scale = _mxfp4(weight, groups, output, group, inside, most)
+            at = group[:, None] * 32 + tl.arange(0, 32)[None, :]
+            given = tl.load(row + at, mask=at < inputs, other=0.0).to(tl.float32)
+            few += scale * tl.sum(numbers * given[None, :, :], axis=2)
+        sums = tl.sum(few, axis=1)
     else:
         wide = tl.zeros([columns, depth], tl.float32)
         for begin in tl.range(0, inputs, depth, num_stages=3):
@@ -135,7 +170,7 @@ def row_product(
         sums = tl.sum(wide, axis=1)
     if fmt == "fp8 rows":
         sums = sums * tl.load(row_scales)
-    if fmt != "native" and fmt != "fp8 blocks":
+    if fmt != "native" and fmt != "fp8 blocks" and fmt != "mxfp4":
         sums = sums * tl.load(scales + output, mask=inside, other=0.0)
     return sums
 
@@ -173,6 +208,10 @@ def tile_product(
             group = begin // 32 + tl.arange(0, depth // 32)
             codes, step, base = _groups(weight, groups, output, group, inside, tl.cdiv(inputs, 32))
             w = tl.reshape((codes * step[:, :, None] + base[:, :, None]).to(a.dtype), [columns, depth])
+        elif fmt == "mxfp4":
+            group = begin // 32 + tl.arange(0, depth // 32)
+            numbers, scale = _mxfp4(weight, groups, output, group, inside, tl.cdiv(inputs, 32))
+            w = tl.reshape((numbers * scale[:, :, None]).to(a.dtype), [columns, depth])
         else:
             w = tl.load(weight + output[:, None] * inputs + at[None, :], mask=inside[:, None] & there, other=0.0)
         if fmt == "fp8 blocks":
@@ -188,6 +227,6 @@ def tile_product(
             sums += tl.dot(w.to(a.dtype), tl.trans(a), input_precision="ieee")
     if fmt == "fp8 rows":
         sums = sums * tl.load(x_scales + line, mask=real, other=0.0)[None, :]
-    if fmt != "native" and fmt != "fp8 blocks":
+    if fmt != "native" and fmt != "fp8 blocks" and fmt != "mxfp4":
         sums = sums * tl.load(scales + output, mask=inside, other=0.0)[:, None]
     return sums

@@ -1,4 +1,4 @@
-"""Weights as the products read them: plain, int8, packed to four bits or fp8, for one layer or for all its experts."""
+"""Weights as the products read them: plain or in 8 or 4 bits, for one layer or for all its experts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from torch import Tensor
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.int4 import Thinned, thin
 from headgate.engine.quant.linear import WeightFormat, quantize_rows
+from headgate.engine.quant.mxfp4 import Mxfp4Weight
 
 Fp8Format = Literal["fp8 rows", "fp8 blocks"]
-StoredFormat = WeightFormat | Fp8Format
+StoredFormat = WeightFormat | Fp8Format | Literal["mxfp4"]
 
 _CODES = 8
 """Codes in a word."""
@@ -24,11 +25,13 @@ class Stored:
     """[outputs, inputs] weights of a layer, or [experts, outputs, inputs] of its experts, in one format.
 
     Attributes:
-        values: in the compute dtype, int8 or e4m3, as they are; of int4 int32 words of the codes of eight inputs that
-            follow each other, the first in the lowest bits. The last group is filled up: its further inputs count as 0.
+        values: in the compute dtype, int8 or e4m3, as they are; of int4 and MXFP4 int32 words of the codes of eight
+            inputs that follow each other, the first in the lowest bits. The last group is filled up: its further
+            inputs count as 0.
         scales: float32 [..., outputs]; those of fp8 blocks, of which experts have whole ones, [..., blocks of outputs,
-            blocks of inputs]; None for the compute dtype's.
-        groups: int16 [..., outputs, groups] of int4, a group's step in the low byte and its centre in the high one.
+            blocks of inputs]; None for the compute dtype's and MXFP4.
+        groups: int16 [..., outputs, groups] of int4, a group's step in the low byte and its centre in the high one;
+            uint8 of MXFP4, the exponents of their scales.
     """
 
     fmt: StoredFormat
@@ -53,6 +56,12 @@ class Stored:
         """A checkpoint's own."""
         fmt: Fp8Format = "fp8 blocks" if weight.blocks else "fp8 rows"
         return cls(fmt, weight.values.shape[1], weight.values.contiguous(), weight.scales.contiguous())
+
+    @classmethod
+    def of_mxfp4(cls, weight: Mxfp4Weight) -> Stored:
+        """A checkpoint's own."""
+        words = weight.blocks.contiguous().view(torch.int32).flatten(1)
+        return cls("mxfp4", weight.inputs, words, None, weight.scales.contiguous())
 
     def room(self, experts: int) -> Stored:
         """For so many weights like this one, to be `put` there: they need not be in memory together before."""
