@@ -29,6 +29,7 @@ SOURCES = (
         "experts",
         "experts_bf16",
         "experts_loops",
+        "mxfp4",
         "step",
         "decode",
         "outline",

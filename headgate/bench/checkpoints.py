@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
 import string
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from safetensors.torch import save_file
 
 from headgate.engine.demo import checkpoint as demo_checkpoint
 from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.tensors import BLOCK_SCALES, BLOCKS
+from headgate.engine.quant.mxfp4 import GROUP
 
 QWEN3: Mapping[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -57,6 +61,32 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "vocab_size": 32000,
         "tie_word_embeddings": False,
     },
+    # Three layers of gpt-oss 20b's 24, and a small vocabulary, so that the experts are most of what a token reads.
+    "gpt-oss": {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 150000,
+        "rope_scaling": {
+            **{"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False},
+            "original_max_position_embeddings": 4096,
+        },
+        "max_position_embeddings": 131072,
+        "dtype": "bfloat16",
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_local_experts": 32,
+        "num_experts_per_tok": 4,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "sliding_window": 128,
+        "vocab_size": 16384,
+        "tie_word_embeddings": False,
+        "quantization_config": {"quant_method": "mxfp4"},
+    },
 }
 
 
@@ -85,14 +115,24 @@ def write_shape(name: str, config: Mapping[str, Any], folder: Path, *, spread: f
         return target
     write_without_weights(name, config, folder)
     generator = torch.Generator().manual_seed(0)
-    tensors = {
-        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * spread
-        for name, shape in tensor_shapes(config).items()
-    }
+    tensors = {name: _drawn(name, shape, generator, spread) for name, shape in tensor_shapes(config).items()}
     unfinished = target / "model.safetensors.part"
-    save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, unfinished)
+    save_file(tensors, unfinished)
     unfinished.rename(target / "model.safetensors")
     return target
+
+
+def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator, spread: float) -> torch.Tensor:
+    if name.endswith(BLOCKS):
+        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    if name.endswith(BLOCK_SCALES):
+        # All codes alike often have a root mean square of 2.9.
+        return torch.full(shape, 127 + round(math.log2(spread / 2.9)), dtype=torch.uint8)
+    return (
+        torch.ones(shape).bfloat16()
+        if len(shape) == 1
+        else (torch.randn(shape, generator=generator) * spread).bfloat16()
+    )
 
 
 def write_without_weights(name: str, config: Mapping[str, Any], folder: Path) -> Path:
@@ -119,7 +159,7 @@ def _tokenizer(size: int) -> str:
 
 
 def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a Qwen3 checkpoint's tensors, by its `config.json`."""
+    """Names and shapes of the tensors of a checkpoint of Qwen3, or of gpt-oss, by its `config.json`."""
     spec = read_spec(config)
     hidden, q_width, kv_width = spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     shapes: dict[str, tuple[int, ...]] = {
@@ -137,9 +177,12 @@ def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             f"{at}.self_attn.k_proj.weight": (kv_width, hidden),
             f"{at}.self_attn.v_proj.weight": (kv_width, hidden),
             f"{at}.self_attn.o_proj.weight": (hidden, q_width),
-            f"{at}.self_attn.q_norm.weight": (spec.head_dim,),
-            f"{at}.self_attn.k_norm.weight": (spec.head_dim,),
         }
+        if spec.qk_norm == "head":
+            shapes |= {f"{at}.self_attn.{name}_norm.weight": (spec.head_dim,) for name in "qk"}
+        if spec.sinks:
+            shapes |= _gpt_oss_shapes(spec, at)
+            continue
         mlps = {f"{at}.mlp": spec.mlp_width}
         if spec.experts is not None and number in spec.moe_layers:
             shapes[f"{at}.mlp.gate.weight"] = (spec.experts.count, hidden)
@@ -147,4 +190,27 @@ def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         for mlp, width in mlps.items():
             shapes[f"{mlp}.gate_proj.weight"] = shapes[f"{mlp}.up_proj.weight"] = (width, hidden)
             shapes[f"{mlp}.down_proj.weight"] = (hidden, width)
+    return shapes
+
+
+def _gpt_oss_shapes(spec: DecoderSpec, at: str) -> dict[str, tuple[int, ...]]:
+    """What its layers have beside projections and norms."""
+    assert spec.experts is not None
+    hidden, count, width = spec.hidden, spec.experts.count, spec.experts.width
+    kv_width = spec.kv_heads * spec.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{at}.self_attn.q_proj.bias": (spec.heads * spec.head_dim,),
+        f"{at}.self_attn.k_proj.bias": (kv_width,),
+        f"{at}.self_attn.v_proj.bias": (kv_width,),
+        f"{at}.self_attn.o_proj.bias": (hidden,),
+        f"{at}.self_attn.sinks": (spec.heads,),
+        f"{at}.mlp.router.weight": (count, hidden),
+        f"{at}.mlp.router.bias": (count,),
+    }
+    for name, outputs, inputs in (("gate_up_proj", 2 * width, hidden), ("down_proj", hidden, width)):
+        stack = f"{at}.mlp.experts.{name}"
+        groups = inputs // GROUP
+        shapes[f"{stack}_bias"] = (count, outputs)
+        shapes[stack + BLOCKS] = (count, outputs, groups, GROUP // 2)
+        shapes[stack + BLOCK_SCALES] = (count, outputs, groups)
     return shapes

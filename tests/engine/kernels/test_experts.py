@@ -191,29 +191,6 @@ def test_floating_point(
     torch.testing.assert_close(mixture(x).double(), double(weights, x), rtol=tolerance, atol=tolerance)
 
 
-@native
-@settings(max_examples=40, deadline=None)
-@given(
-    shape=shapes,
-    groups=st.tuples(st.integers(1, 7), st.integers(1, 7)),
-    count=st.integers(0, 67),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-)
-def test_mxfp4(shape: dict[str, int], groups: tuple[int, int], count: int, dtype: torch.dtype) -> None:
-    hidden, width = (32 * each for each in groups)
-    made = make(**{**shape, "hidden": hidden, "width": width}, limit=7.0, dtype=dtype)  # type: ignore[arg-type]
-    packed, weights = in_mxfp4(made, shape["seed"])
-    x = tokens(weights, count)
-    mixture = CpuKernels().mxfp4_mixture(weights, packed)
-    expected = double(weights, x)
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
-    assert (mixture(x).double() - expected).norm() <= tolerance * expected.norm() + 1e-9
-    # Nothing is rounded but what plain experts round: they give the same bits.
-    assert torch.equal(mixture(x), CpuKernels().mixture(weights, "native")(x))
-    whole = 3 * hidden * -(-width // 32) * 32
-    assert mixture.expert_nbytes < whole * 17 // 32 + 4 * (2 * width + hidden + 64) + 4096 // shape["count"]
-
-
 @int8
 @pytest.mark.parametrize("fmt", ["int8", pytest.param("int4", marks=int4)])
 def test_rounded_experts_have_biases_and_clamped_gates(fmt: WeightFormat) -> None:

@@ -19,6 +19,7 @@ constexpr int64_t kSumBytes = 256 * 1024;  // sums of a block of outputs, for al
 constexpr int64_t kOutBytes = 64 * 1024;   // results of a product
 constexpr int64_t kPanelsAtOnce = 8;
 constexpr int64_t kExpandedPanelBytes = 512 * 1024;  // of panels in MXFP4 that are written out at a time
+constexpr int64_t kGroupsAtOnce = 8;  // of one panel, for few rows
 constexpr int64_t kFewRows = 16;  // that are not divided
 // Tasks per thread: many enough that the threads end together.
 constexpr int64_t kTasksPerThread = 8;
@@ -78,7 +79,8 @@ class Mixture {
                                  std::max<int64_t>(1, kSumBytes / (tokens * panel_ * 4)), expanded_panels(layer.down)})),
           down_rows_(std::min(tokens, std::max(kFewRows, kOutBytes / (down_panels_ * panel_ * 4)))),
           loops_(expert_loops(layer.element)),
-          product_(float_product(layer.element)) {
+          product_(float_product(layer.element)),
+          few_(few_mxfp4(layer.element)) {
         Room room(memory);
         const int64_t choices = tokens * picks_, experts = layer.count + layer.shared;
         sorted_ = room.take<Sorted>(1);
@@ -120,7 +122,8 @@ class Mixture {
                 for (int64_t r = 0; r < count; ++r) std::memcpy(own.rows + r * padded, rows + r * bytes, bytes);
                 rows = own.rows;
             }
-            product_(rows, count, layer_.router, depth, 0, router_panels_, own.results);
+            product_({rows, count, depth}, layer_.router, depth, 0, router_panels_,
+                     {own.results, router_panels_ * kFloatPanel, false});
             if (layer_.router_bias != nullptr)
                 loops_.shift(own.results, count, router_panels_ * kFloatPanel, layer_.router_bias);
             for (int64_t r = 0; r < count; ++r)
@@ -169,7 +172,7 @@ class Mixture {
         const int64_t results = std::max({kOutBytes / 4, longest_ * panel_, kFewRows * router_panels_ * kFloatPanel});
         int64_t expanded = std::max(kPanelsAtOnce * layer_.gate_up.depth, down_panels_ * layer_.down.depth) * kPanel;
         if (layer_.format == ExpertFormat::mxfp4)
-            expanded = element_bytes_ * panel_ *
+            expanded = std::max(element_bytes_ * panel_, kFewMxfp4 * 4) *
                        std::max(expanded_panels(layer_.gate_up) * layer_.gate_up.depth, down_panels_ * layer_.down.depth);
         else if (!expands(tokens_))
             expanded = 0;
@@ -231,14 +234,10 @@ class Mixture {
     void multiply_weights(const ExpertMatrix& m, const ExpertSpan& s, const Prepared& x, int64_t count, int64_t begin,
                           int64_t end, int8_t* expanded, float* out) const {
         const int64_t panel = s.expert * m.panels + begin, panels = end - begin;
-        if (layer_.format == ExpertFormat::mxfp4) {
-            loops_.expand(static_cast<const uint8_t*>(m.packed) + panel * (m.depth / kMxfp4Group) * kMxfp4Block, panels,
-                          m.depth, expanded);
-            product_(x.rows, count, expanded, m.depth, 0, panels, out);
-            return;
-        }
+        if (layer_.format == ExpertFormat::mxfp4) return multiply_mxfp4(m, panel, panels, {x.rows, count, m.depth}, expanded, out);
         if (!quantized_) {
-            product_(x.rows, count, m.packed, m.depth, panel, panel + panels, out);
+            product_({x.rows, count, m.depth}, m.packed, m.depth, panel, panel + panels,
+                     {out, panels * panel_, false});
             return;
         }
         const float* scales = m.scales + panel * kPanel;
@@ -257,6 +256,25 @@ class Mixture {
         }
         int8_product(static_cast<const uint8_t*>(x.rows), x.scales, count,
                      {packed, scales, shift, nullptr, panels * kPanel, m.depth}, Element::f32, out, 0, panels);
+    }
+
+    void multiply_mxfp4(const ExpertMatrix& m, int64_t panel, int64_t panels, FloatRows x, int8_t* expanded, float* out) const {
+        const int64_t groups = m.depth / kMxfp4Group, stride = panels * panel_;
+        const auto* codes = static_cast<const uint8_t*>(m.packed) + panel * groups * kMxfp4Block;
+        if (x.count > kMoreRows) {
+            loops_.expand(codes, panels * groups, expanded);
+            return product_(x, expanded, m.depth, 0, panels, {out, stride, false});
+        }
+        if (few_ != nullptr && x.count <= kFewMxfp4)
+            return few_(x, codes, groups, panels, reinterpret_cast<float*>(expanded), out);
+        // Few rows are done before what was written out for them leaves the first-level cache.
+        for (int64_t p = 0; p < panels; ++p)
+            for (int64_t g = 0; g < groups; g += kGroupsAtOnce) {
+                const int64_t some = std::min(kGroupsAtOnce, groups - g);
+                const auto* rows = static_cast<const char*>(x.rows) + g * kMxfp4Group * element_bytes_;
+                loops_.expand(codes + (p * groups + g) * kMxfp4Block, some, expanded);
+                product_({rows, x.count, x.stride}, expanded, some * kMxfp4Group, 0, 1, {out + p * panel_, stride, g > 0});
+            }
     }
 
     // How many panels of `rows` results fit kOutBytes.
@@ -363,6 +381,7 @@ class Mixture {
     const int64_t down_rows_;    // multiplied at a time
     const ExpertLoops& loops_;
     const FloatProduct product_;
+    const FewMxfp4 few_;
     Sorted* sorted_;
     int64_t* next_;  // place of each expert's next choice
     ExpertSpan* pieces_;

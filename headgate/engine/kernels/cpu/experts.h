@@ -64,6 +64,22 @@ int64_t expert_bytes(const ExpertLayer& layer, int64_t tokens, int64_t places);
 
 // --- The loops behind it, compiled once per instruction set. ---
 
+// Rows of activations, `stride` elements apart.
+struct FloatRows {
+    const void* rows;
+    int64_t count;
+    int64_t stride;
+};
+
+// Where their products go, `stride` floats apart: in place of what is there or, of up to kMoreRows rows, `more` of it.
+struct FloatSums {
+    float* rows;
+    int64_t stride;
+    bool more;
+};
+
+constexpr int64_t kMoreRows = 16;
+
 struct ExpertLoops {
     // logits [padded to 16] of one token become its choice: per_token ids by falling weight (the lower id first among
     // equals), then the shared ids.
@@ -80,11 +96,10 @@ struct ExpertLoops {
     void (*add)(const float* in, const int32_t* tokens, const float* weights, int64_t rows, int64_t width, float* sums);
     // Rows of `width` floats to the element type, `stride` elements apart, the first `kept` of each.
     void (*round)(const float* in, int64_t rows, int64_t width, int64_t kept, void* out, int64_t stride);
-    // Panels [begin, end) of out [rows][(end - begin) * kFloatPanel] = x w^T. x [rows][depth].
-    void (*product)(const void* x, int64_t rows, const void* packed, int64_t depth, int64_t begin, int64_t end,
-                    float* out);
-    // So many panels of MXFP4 weights as `product` reads them.
-    void (*expand)(const uint8_t* packed, int64_t panels, int64_t depth, void* out);
+    // Panels [begin, end) of x w^T, side by side; `depth` inputs. Inputs that come in parts add up to the same bits.
+    void (*product)(FloatRows x, const void* packed, int64_t depth, int64_t begin, int64_t end, FloatSums out);
+    // So many groups of a panel's MXFP4 weights, or of panels that follow each other, as `product` reads them.
+    void (*expand)(const uint8_t* packed, int64_t groups, void* out);
 };
 
 // For the best instruction set that this processor has.

@@ -25,39 +25,39 @@ constexpr int64_t kPairs = kFloatPanel * 2;  // elements of a panel per two inpu
 
 // PANELS panels that follow each other: where rows are few, more sums are on their way. Each adds up as it would alone.
 template <int64_t ROWS, int64_t PANELS = 1>
-void vector_tile(const uint16_t* x, const uint16_t* w, int64_t depth, float* out, int64_t stride) {
+void vector_tile(const uint16_t* x, int64_t apart, const uint16_t* w, int64_t depth, float* out, const FloatSums& of) {
     __m512 sums[PANELS][ROWS][2];
-    ALL for (int64_t p = 0; p < PANELS; ++p) ALL for (int64_t r = 0; r < ROWS; ++r)
-        sums[p][r][0] = sums[p][r][1] = _mm512_setzero_ps();
+    ALL for (int64_t p = 0; p < PANELS; ++p) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
+        sums[p][r][j] = of.more ? _mm512_loadu_ps(out + p * kFloatPanel + r * of.stride + 16 * j) : _mm512_setzero_ps();
     for (int64_t k = 0; k < depth; k += 2, w += kPairs)
         ALL for (int64_t p = 0; p < PANELS; ++p) {
             const uint16_t* from = w + p * kFloatPanel * depth;
             const __m512i left = _mm512_loadu_si512(from), right = _mm512_loadu_si512(from + kPairs / 2);
             ALL for (int64_t r = 0; r < ROWS; ++r) {
                 int32_t pair;
-                __builtin_memcpy(&pair, x + r * depth + k, 4);
+                __builtin_memcpy(&pair, x + r * apart + k, 4);
                 const __m512i both = _mm512_set1_epi32(pair);
                 MULTIPLY_ADD(sums[p][r][0], both, left);
                 MULTIPLY_ADD(sums[p][r][1], both, right);
             }
         }
     ALL for (int64_t p = 0; p < PANELS; ++p) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
-        _mm512_storeu_ps(out + p * kFloatPanel + r * stride + 16 * j, sums[p][r][j]);
+        _mm512_storeu_ps(out + p * kFloatPanel + r * of.stride + 16 * j, sums[p][r][j]);
 }
 
-void by_vectors(const void* x, int64_t rows, const void* packed, int64_t depth, int64_t begin, int64_t end, float* out) {
+void by_vectors(FloatRows x, const void* packed, int64_t depth, int64_t begin, int64_t end, FloatSums out) {
     constexpr int64_t kTallest = 12;
-    const int64_t stride = (end - begin) * kFloatPanel;
+    const auto* rows = static_cast<const uint16_t*>(x.rows);
     const auto panel = [&](int64_t p) { return static_cast<const uint16_t*>(packed) + p * kFloatPanel * depth; };
-    const auto place = [&](int64_t p) { return out + (p - begin) * kFloatPanel; };
+    const auto place = [&](int64_t p) { return out.rows + (p - begin) * kFloatPanel; };
     int64_t p = begin;
-    if (rows == 1)
-        for (; p + 1 < end; p += 2) vector_tile<1, 2>(static_cast<const uint16_t*>(x), panel(p), depth, place(p), stride);
+    if (x.count == 1)
+        for (; p + 1 < end; p += 2) vector_tile<1, 2>(rows, x.stride, panel(p), depth, place(p), out);
     for (; p < end; ++p) {
         int64_t r = 0;
         const auto run = [&](auto tile, int64_t height) {
-            for (; r + height <= rows; r += height)
-                tile(static_cast<const uint16_t*>(x) + r * depth, panel(p), depth, place(p) + r * stride, stride);
+            for (; r + height <= x.count; r += height)
+                tile(rows + r * x.stride, x.stride, panel(p), depth, place(p) + r * out.stride, out);
         };
         run(vector_tile<kTallest>, kTallest);
         run(vector_tile<4>, 4);
@@ -78,11 +78,16 @@ constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileInputs = 32;
 
 template <bool TWO>
-void tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t* w, int64_t depth, float* upper_out,
-           float* lower_out, int64_t stride) {
-    const int64_t apart = depth * 2, panel_bytes = kFloatPanel * depth * 2;
-    _tile_zero(0);
-    _tile_zero(1);
+void tiles(const uint16_t* upper, const uint16_t* lower, int64_t x_stride, const uint16_t* w, int64_t depth,
+           float* upper_out, float* lower_out, const FloatSums& of) {
+    const int64_t apart = x_stride * 2, panel_bytes = kFloatPanel * depth * 2, stride = of.stride;
+    if (of.more) {
+        _tile_loadd(0, upper_out, stride * 4);
+        _tile_loadd(1, upper_out + 16, stride * 4);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+    }
     if (TWO) {
         _tile_zero(2);
         _tile_zero(3);
@@ -110,27 +115,27 @@ void tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t* w, int6
     }
 }
 
-void by_tiles(const void* x, int64_t rows, const void* packed, int64_t depth, int64_t begin, int64_t end, float* out) {
-    if (rows == 0) return;
+void by_tiles(FloatRows x, const void* packed, int64_t depth, int64_t begin, int64_t end, FloatSums out) {
+    if (x.count == 0) return;
     // Blocks of equal height, so that one shape does for all; the last one may overlap the one before.
-    const int64_t blocks = (rows + kTileRows - 1) / kTileRows, height = (rows + blocks - 1) / blocks;
+    const int64_t rows = x.count, blocks = (rows + kTileRows - 1) / kTileRows, height = (rows + blocks - 1) / blocks;
     TileShapes shapes;
     for (int i = 0; i < 6; ++i) shapes.rows[i] = static_cast<uint8_t>(height);
     shapes.rows[6] = shapes.rows[7] = kTileRows;
     _tile_loadconfig(&shapes);
-    const int64_t stride = (end - begin) * kFloatPanel;
+    const int64_t stride = out.stride;
     const auto top = [&](int64_t block) { return block * height < rows - height ? block * height : rows - height; };
-    const uint16_t* from = static_cast<const uint16_t*>(x);
+    const uint16_t* from = static_cast<const uint16_t*>(x.rows);
     for (int64_t p = begin; p < end; ++p) {
         const uint16_t* w = static_cast<const uint16_t*>(packed) + p * kFloatPanel * depth;
-        float* to = out + (p - begin) * kFloatPanel;
+        float* to = out.rows + (p - begin) * kFloatPanel;
         for (int64_t block = 0; block < blocks; block += 2) {
             const int64_t upper = top(block), lower = top(block + 1);
             if (block + 1 == blocks)
-                tiles<false>(from + upper * depth, nullptr, w, depth, to + upper * stride, nullptr, stride);
+                tiles<false>(from + upper * x.stride, nullptr, x.stride, w, depth, to + upper * stride, nullptr, out);
             else
-                tiles<true>(from + upper * depth, from + lower * depth, w, depth, to + upper * stride,
-                            to + lower * stride, stride);
+                tiles<true>(from + upper * x.stride, from + lower * x.stride, x.stride, w, depth, to + upper * stride,
+                            to + lower * stride, out);
         }
     }
     _tile_release();

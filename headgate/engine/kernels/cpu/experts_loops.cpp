@@ -9,6 +9,13 @@
 
 #define INLINE inline __attribute__((always_inline))
 
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// See int4.cpp.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#endif
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define HEADGATE_SHUFFLES 1

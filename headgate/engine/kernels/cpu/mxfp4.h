@@ -16,8 +16,18 @@ constexpr int64_t kMxfp4Group = 32;
 constexpr int64_t kMxfp4Words = kMxfp4Group / 8;
 constexpr int64_t kMxfp4Block = kFloatPanel + kMxfp4Words * kFloatPanel * 4;
 
+constexpr int64_t kMxfp4Ahead = 16 * kMxfp4Block;  // how far ahead weights are asked for
+
 // Scales for which all products are normal numbers of bfloat16. Smaller ones are those of groups of zeros.
 constexpr uint8_t kLeastScale = 2;
 constexpr uint8_t kMostScale = 252;
+
+// x w^T of up to kFewMxfp4 rows, side by side, with weights unpacked in registers; `room` for the rows in float32. The bits are
+// those of ExpertLoops::product with what `expand` makes of the weights.
+constexpr int64_t kFewMxfp4 = 4;
+using FewMxfp4 = void (*)(FloatRows x, const uint8_t* packed, int64_t groups, int64_t panels, float* room, float* out);
+
+// Null where there is none.
+FewMxfp4 few_mxfp4(Element element);
 
 }  // namespace headgate
