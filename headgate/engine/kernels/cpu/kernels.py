@@ -90,6 +90,7 @@ class CpuKernels:
         self._outline = ops.outline.default
         self._paged_attention = ops.paged_attention.default
         torch.classes.headgate.Experts  # noqa: B018  the mixtures make some: an older build may lack them
+        ops.mxfp4_pack  # noqa: B018  nor have mixtures of an older one biases
         self.int8 = bool(ops.int8_usable())
         self._int4 = bool(ops.int4_vectors())
 
