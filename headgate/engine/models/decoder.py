@@ -175,20 +175,20 @@ class Decoder:
             x = kernels.rms_norm(residual, first.input_norm, spec.norm_eps, first.reads)
         paged = iter(cache)
         for number, layer in enumerate(weights.layers):
+            mlp = layer.mlp
             if layer.delta is not None and passes is not None:
                 mixed = passes(layer.delta, torch.cat([layer.qkv(x), layer.delta.gates(x)], dim=-1).unsqueeze(0))
                 x = layer.output(mixed[0])
             else:
                 q, k, v, gates = self._project(layer, x)
                 cos, sin = angles[number in spec.second_rope_layers]
-                window, norms, into = spec.windows[number], self._head_norms(layer), layer.mlp
-                x = kernels.attend(q, k, v, norms, cos, sin, next(paged), slots, plan, window, into, layer.sinks)
+                window, norms, sinks = spec.windows[number], self._head_norms(layer), layer.sinks
+                x = kernels.attend(q, k, v, norms, cos, sin, next(paged), slots, plan, window, mlp, sinks)
                 x = x.flatten(1)
                 x = layer.output(x if gates is None else x * gates.sigmoid())
             if rows is not None and number == spec.layers - 1:
                 # Past the last attention only the rows that are sampled matter.
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
-            mlp = layer.mlp
             into = mlp.gate_up if isinstance(mlp, Mlp) else mlp
             x, residual = self._add(x, residual, layer.attended_norm, layer.mlp_norm, into)
             x = self._feed_forward(mlp, x)
