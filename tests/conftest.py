@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Before numpy and torch read it, also in the processes that tests start: two of the suite's share the cores, and the
+# products are small. What needs threads says how many.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import pytest

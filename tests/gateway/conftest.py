@@ -9,6 +9,15 @@ from pathlib import Path
 import pytest
 from gateway_site import Serve, forget_environment, site
 
+from headgate.routing.classes import TaskClassifier
+
+
+@pytest.fixture(autouse=True)
+def unfitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers here do not fit the classifier of tasks at their start, which takes longer than all else: the first
+    request that needs it does, as it does where a server is none. Those of tests/e2e start as they are."""
+    monkeypatch.setattr(TaskClassifier, "fit", lambda _: None)
+
 
 @pytest.fixture
 async def serve(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:

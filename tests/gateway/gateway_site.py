@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web_app
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -60,9 +61,13 @@ async def site(
         main.write_text(yaml.safe_dump(tree))  # noqa: ASYNC240  nothing else runs yet
     app = make_app(settings, None if main is None else MainFile(main, settings, settings))
     # Like `run_server`, aiohttp's test server cancels the handler of a client that leaves.
-    async with TestClient(TestServer(app)) as client:
-        await app[keys.LIFECYCLE].wait_until_ready()
-        yield client
+    try:
+        async with TestClient(TestServer(app)) as client:
+            await app[keys.LIFECYCLE].wait_until_ready()
+            yield client
+    finally:
+        # aiohttp remembers a thousand handlers of whatever applications, and with them their models.
+        web_app._cached_build_middleware.cache_clear()
 
 
 async def events(response: Any) -> list[Any]:
