@@ -40,6 +40,39 @@ def right_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_convert_float", convert)
 
 
+def patch_once_a_launch() -> None:
+    """Device functions are called in a launch that has already put numpy's operations where Triton's were.
+
+    The interpreter looks through all of the language again at each of these calls, which took half of its time.
+    """
+    from triton import language
+    from triton.runtime import interpreter
+
+    theirs, patched = interpreter._patch_lang, set[int]()
+    languages = {id(language), id(language.core)}
+
+    def patch(kernel: Any) -> Any:
+        named = languages & {id(value) for value in kernel.__globals__.values()}
+        if named <= patched:
+            return None  # a device function's is never asked to take it back
+        scope = theirs(kernel)
+        restore = scope.restore
+
+        def restored() -> None:
+            patched.clear()
+            restore()
+
+        scope.restore = restored
+        patched.update(named)
+        return scope
+
+    interpreter._patch_lang = patch
+
+
+if "TRITON_INTERPRET" in os.environ and importlib.util.find_spec("triton") is not None:
+    patch_once_a_launch()
+
+
 def triton_kernels() -> TritonKernels:
     """The kernels; importing them decides how they run in this process."""
     from headgate.engine.kernels.triton.kernels import TritonKernels
