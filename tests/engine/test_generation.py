@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from engine_site import StartLine, serving
+from greedy_oracle import likeliest
 from tiny_models import ARCHITECTURES, SEEING, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
@@ -47,7 +48,8 @@ def prompts_of(lengths: list[int]) -> list[list[int]]:
     return [torch.randint(3, 320, (n,), generator=generator).tolist() for n in lengths]
 
 
-def oracle(folder: Path, prompts: list[list[int]], new: int = NEW) -> list[list[int]]:
+def oracle(folder: Path, prompts: list[list[int]], told: list[list[int]]) -> list[list[int]]:
+    """What transformers has for likeliest where these are told: the same, if they are its greedy output."""
     config = transformers.AutoConfig.from_pretrained(folder)
     ropes = getattr(config, "rope_parameters", {})
     if "long_factor" in ropes:
@@ -56,13 +58,7 @@ def oracle(folder: Path, prompts: list[list[int]], new: int = NEW) -> list[list[
     model = getattr(transformers, config.architectures[0]).from_pretrained(
         folder, config=config, dtype=torch.float32, attn_implementation="eager"
     )
-    model.generation_config.eos_token_id = None
-    outputs = []
-    for prompt in prompts:
-        with torch.inference_mode():
-            tokens = model.generate(torch.tensor([prompt]), max_new_tokens=new, do_sample=False)
-        outputs.append(tokens[0, len(prompt) :].tolist())
-    return outputs
+    return likeliest(model, prompts, told)
 
 
 @pytest.fixture(params=FULLY)
@@ -78,20 +74,21 @@ def test_other_families_write_what_transformers_write(architecture: str, make_ch
     write_tokenizer(folder)
     prompts = prompts_of([37, 5, 64])
     with serving(folder, EngineSettings(max_step_tokens=13, max_running=3, block_size=4)) as model:
-        assert asyncio.run(complete_all(model, prompts)) == oracle(folder, prompts)
+        told = asyncio.run(complete_all(model, prompts))
+    assert [len(one) for one in told] == [NEW] * 3
+    assert oracle(folder, prompts, told) == told
 
 
 def test_greedy_tokens_whatever_happens_around(folder: Path) -> None:
     prompts = prompts_of([37, 5, 64, 17, 90])
-    expected = oracle(folder, prompts)
 
-    async def alone_then_together(model: LocalModel) -> None:
+    async def alone_then_together(model: LocalModel) -> list[list[int]]:
         alone = [(await complete(model, p))[0] for p in prompts]
-        assert alone == expected
         # The second round finds every prompt in the prefix cache.
         hits = model.stats().prefix_hits
-        assert await complete_all(model, prompts) == expected
+        assert await complete_all(model, prompts) == alone
         assert model.stats().prefix_hits - hits == sum((len(p) - 1) // 16 * 16 for p in prompts)
+        return alone
 
     async def together(model: LocalModel) -> None:
         assert await complete_all(model, prompts) == expected
@@ -102,7 +99,9 @@ def test_greedy_tokens_whatever_happens_around(folder: Path) -> None:
         assert await line.together(model, [complete(model, p) for p in prompts]) == [[e] for e in expected]
 
     with serving(folder, EngineSettings()) as model:
-        asyncio.run(alone_then_together(model))
+        expected = asyncio.run(alone_then_together(model))
+    assert [len(one) for one in expected] == [NEW] * 5
+    assert oracle(folder, prompts, expected) == expected
     with serving(folder, EngineSettings(max_step_tokens=13, max_running=5, block_size=4)) as model:
         asyncio.run(together(model))
         assert model.stats().steps > sum(map(len, prompts)) / 13
