@@ -116,6 +116,8 @@ class Routes:
         self._tiers = dict(tiers)
         self._hand_overs = {model.id: model.hand_over for model in settings.local}
         self._tasks = classifier.tasks
+        self._classifier = classifier
+        """Tells tasks by their words."""
         self._quality = quality
         self._estimated = frozenset(self._by_id if estimated is None else estimated)
         self._probes = routing.probe
@@ -154,7 +156,7 @@ class Routes:
 
     async def understand(self, embedder: BatchEmbedder) -> None:
         """From now on tell tasks by meaning: the embedder has been loaded."""
-        self._router = Router(self._tasks, await TaskClassifier.build(self._tasks, embedder), self._quality)
+        self._router = Router(self._tasks, await self._classifier.understanding(embedder), self._quality)
         self._embedder = embedder
 
     def retune(self, routing: RoutingSection) -> None:

@@ -68,24 +68,36 @@ class TaskClassifier:
         self._vectors = [vector for group in vectors for vector in group]
         self._reader = Reader(Cues.load())
         self._background = BackgroundCalls.load()
+        self._read: tuple[Vocabulary, Vector] | None = None
+        """Words and marks of the examples."""
         self._plain: LinearHead | None = None
         self._full: LinearHead | None = None
 
     @classmethod
     async def build(cls, tasks: Sequence[Task], embedder: TextEmbedder | None) -> TaskClassifier:
-        """Embed every example whose vector does not come with the package, and fit in a thread."""
-        vectors: list[list[Vector]] = []
+        """A classifier over the classes that is fitted, with the embedder's vectors where there is one."""
+        words = cls(tasks)
         if embedder is not None:
-            known = KnownVectors.load(embedder.name)
+            return await words.understanding(embedder)
+        await asyncio.to_thread(words.fit)
+        return words
 
-            async def embed(example: Example) -> Vector:
-                found = known.find(example.text)
-                return found if found is not None else await embedder.embed(example.text)
+    async def understanding(self, embedder: TextEmbedder) -> TaskClassifier:
+        """One over the same classes that knows vectors too. What this one has of words stays as it is.
 
-            vectors = [list(await asyncio.gather(*(embed(example) for example in task.examples))) for task in tasks]
-        classifier = cls(tasks, vectors)
-        await asyncio.to_thread(classifier.fit)
-        return classifier
+        Every example is embedded whose vector does not come with the package; it is fitted in a thread.
+        """
+        known = KnownVectors.load(embedder.name)
+
+        async def embed(example: Example) -> Vector:
+            found = known.find(example.text)
+            return found if found is not None else await embedder.embed(example.text)
+
+        vectors = [list(await asyncio.gather(*(embed(example) for example in task.examples))) for task in self.tasks]
+        made = TaskClassifier(self.tasks, vectors)
+        made._plain, made._read = self._plain, self._read
+        await asyncio.to_thread(made.fit)
+        return made
 
     def fit(self) -> None:
         """Fit both heads, unless that was done; takes some tenths of a second."""
@@ -108,14 +120,17 @@ class TaskClassifier:
         return TaskGuess(self._names[best] if confidence >= head.least else UNKNOWN, confidence)
 
     def _heads(self) -> tuple[LinearHead, LinearHead | None]:
-        if self._plain is None:
+        if self._plain is not None and (self._full is not None or not self._vectors):
+            return self._plain, self._full
+        sizes = [len(task.examples) for task in self.tasks if task.examples]
+        labels = [label for label, size in enumerate(sizes) for _ in range(size)]
+        if self._read is None:
             readings = [self._reader.read(example.features()) for task in self.tasks for example in task.examples]
-            sizes = [len(task.examples) for task in self.tasks if task.examples]
-            labels = [label for label, size in enumerate(sizes) for _ in range(size)]
-            vocabulary = Vocabulary(readings)
-            marks = np.stack([reading.marks for reading in readings])
-            if self._vectors:
-                dense = np.hstack([np.stack(self._vectors), marks])
-                self._full = LinearHead(vocabulary, dense, labels, len(sizes))
+            self._read = Vocabulary(readings), np.stack([reading.marks for reading in readings])
+        vocabulary, marks = self._read
+        if self._vectors:
+            dense = np.hstack([np.stack(self._vectors), marks])
+            self._full = LinearHead(vocabulary, dense, labels, len(sizes))
+        if self._plain is None:
             self._plain = LinearHead(vocabulary, marks, labels, len(sizes))
         return self._plain, self._full

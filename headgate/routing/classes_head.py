@@ -21,6 +21,8 @@ _FAMILIAR_WEIGHT = 0.4
 """How much it counts what share of a request's words the examples have."""
 _REFUSED = 0.003
 """The share of rightly told examples that may be called unknown for want of confidence."""
+_SMALL = 64
+"""Rows of a triangle that is inverted as any other matrix is."""
 
 
 class Vocabulary:
@@ -99,9 +101,11 @@ class LinearHead:
         upweight = np.clip(np.median(counts) / counts, 1.0, _MOST_UPWEIGHT)[truth]
         kernel = dense @ dense.T + vocabulary.kernel + 1.0
         kernel[np.diag_indices(len(truth))] += _RIDGE / upweight
-        inverse = np.linalg.inv(kernel)
-        duals = inverse @ targets
-        self.left_out: Vector = targets - duals / np.diag(inverse)[:, None]
+        # Of the factor, as the inverse itself takes longer and is not needed: A^-1 = F'F with F = L^-1, A = LL'.
+        factor = _inverted(np.linalg.cholesky(kernel.astype(np.float64)))
+        duals = (factor.T @ (factor @ targets)).astype(np.float32)
+        diagonal = np.einsum("ij,ij->j", factor, factor).astype(np.float32)
+        self.left_out: Vector = targets - duals / diagonal[:, None]
         """Scores `[examples, classes]` of each example by a head that has not seen it."""
 
         self._vocabulary = vocabulary
@@ -129,6 +133,20 @@ class LinearHead:
         weights = np.exp(powers - powers.max(axis=-1, keepdims=True))
         chances: Vector = weights / weights.sum(axis=-1, keepdims=True)
         return chances
+
+
+def _inverted(lower: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The inverse of a lower triangle `[n, n]`: of its halves on the diagonal, and of those what is below them."""
+    n = len(lower)
+    if n <= _SMALL:
+        inverse: NDArray[np.floating] = np.linalg.inv(lower)
+        return inverse
+    half = n // 2
+    found = np.zeros_like(lower)
+    first, second = found[:half, :half], found[half:, half:]
+    first[:], second[:] = _inverted(lower[:half, :half]), _inverted(lower[half:, half:])
+    found[half:, :half] = -second @ (lower[half:, :half] @ first)
+    return found
 
 
 def _temperature(scores: Vector, truth: _Labels) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -234,6 +235,19 @@ async def test_another_model_embeds_every_example_itself(encode: Callable[[str],
     built = await TaskClassifier.build(tasks, embed)
     assert sorted(embed.asked) == ["green", "one", "red", "two"]
     assert built.classify(RouteFeatures("three", encode("three"))).task == "number"
+
+
+async def test_words_tell_the_same_once_vectors_are_known(encode: Callable[[str], Vector]) -> None:
+    tasks = [
+        Task("colour", "small", (Example("a red one"), Example("a green one"))),
+        Task("number", "small", (Example("count to one"), Example("count to two"))),
+    ]
+    words = TaskClassifier(tasks)
+    words.fit()
+    built = await words.understanding(Embed(encode, "another"))
+    asked = RouteFeatures("count the red one")
+    assert built.classify(asked) == words.classify(asked)
+    assert built.classify(replace(asked, vector=encode(asked.text))) != words.classify(asked)
 
 
 def test_the_vectors_that_ship_are_those_of_the_examples_that_ship(encode: Callable[[str], Vector], name: str) -> None:
