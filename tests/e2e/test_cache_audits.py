@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -16,9 +14,12 @@ from urllib.error import HTTPError
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from redis import Redis
 from redis_process import RedisProcess, running_redis
 from server_process import ServerProcess, run_server
+
+from headgate.gateway.cli import main
 
 pytestmark = pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="no embedding package")
 
@@ -50,9 +51,8 @@ def ask(server: ServerProcess, text: str, **headers: str) -> tuple[str, str, str
 
 
 def command(server: ServerProcess, *arguments: str) -> str:
-    words = [sys.executable, "-m", "headgate.gateway.cli", "cache", *arguments, "--url", server.url]
-    done = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(main, ["cache", *arguments, "--url", server.url])
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 
