@@ -8,20 +8,29 @@ NATIVE := setup.py $(wildcard headgate/engine/kernels/cpu/*.cpp headgate/engine/
 	headgate/cache/native/*.cpp headgate/cache/native/*.h headgate/cache/native/*.inc)
 INSTALL := $(BIN)/pip install --quiet --no-build-isolation -e
 
-.PHONY: serve test check format pictures clean secrets
+.PHONY: serve test suite check style types format pictures clean secrets
 
 serve: $(VENV)/.serve
 	@$(BIN)/headgate serve
 
-# Files in their order, not by the number of tests: those with a few long ones would come last, beside an idle process.
-test: $(VENV)/.dev check
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Types are checked beside the tests: alone they would leave a core idle for half a minute.
+test: $(VENV)/.dev style
+	@$(MAKE) --no-print-directory -j 2 types suite
 
-check: $(VENV)/.dev
+# Files in their order, not by the number of tests: those with a few long ones would come last, beside an idle process.
+# Bytecode is written, or each of the servers that tests start would compile the package again.
+suite: $(VENV)/.dev
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+check: style types
+
+style: $(VENV)/.dev
 	$(BIN)/ruff format --check headgate tests
 	$(BIN)/ruff check headgate tests
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format headgate tests
