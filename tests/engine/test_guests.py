@@ -20,6 +20,7 @@ from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.local import LocalModel
+from headgate.engine.models.guest_loading import guest_facts
 from headgate.engine.models.loading import check_config, read_facts
 from headgate.engine.sampling.params import SamplingParams
 
@@ -202,6 +203,14 @@ def test_layers_are_found_where_their_model_says_otherwise(tmp_path: Path) -> No
         told = asyncio.run(complete_all(model))
         assert oracle(folder, told) == told
         assert model.info.context_length == 256
+
+
+@pytest.mark.parametrize(("key", "most"), [("num_hidden_layers", 10_000), ("max_position_embeddings", 2**31 - 1)])
+def test_a_slip_of_the_pen_is_refused_before_anything_is_made_of_it(key: str, most: int, tmp_path: Path) -> None:
+    config = transformers.Gemma2Config(**COMMON).to_dict() | {"architectures": ["Gemma2ForCausalLM"], key: 10**30}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "layer_types": None}))
+    with pytest.raises(CheckpointError, match=rf"config\.json: {key} must be .* {most}, got 1"):
+        guest_facts(tmp_path)
 
 
 def test_a_model_type_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from headgate.engine.errors import CheckpointError
+
+LARGEST = 2**31 - 1
+"""What a whole number may be where nothing smaller is said: sizes beyond it are slips of the pen."""
+MOST_LAYERS = 10_000
+"""A hundred times what the largest models have: of more, parts would be made until memory is full."""
 
 
 class Config:
@@ -22,8 +27,8 @@ class Config:
         value = self._values.get(key)
         return default if value is None else value
 
-    def integer(self, key: str, *synonyms: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least`, by the first of the names that is there.
+    def integer(self, key: str, *synonyms: str, default: int | None = None, least: int = 1, most: int = LARGEST) -> int:
+        """A whole number from `least` to `most`, by the first of the names that is there.
 
         Raises:
             CheckpointError: it is something else, or there is none and no default.
@@ -32,6 +37,8 @@ class Config:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             wanted = "a positive integer" if least == 1 else f"an integer of at least {least}"
             raise CheckpointError(f"config.json: {self._name}{key} must be {wanted}, got {value!r}")
+        if value > most:
+            raise CheckpointError(f"config.json: {self._name}{key} must be at most {most}, got {value}")
         return value
 
     def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
@@ -41,7 +48,7 @@ class Config:
             CheckpointError: it is something else, or there is none and no default.
         """
         value = self.get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not above < value < math.inf:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not above < value <= sys.float_info.max:
             wanted = "a positive number" if above == 0.0 else f"a number above {above:g}"
             raise CheckpointError(f"config.json: {self._name}{key} must be {wanted}, got {value!r}")
         return float(value)

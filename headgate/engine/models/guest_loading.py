@@ -18,6 +18,7 @@ from headgate.engine.errors import CheckpointError, UnknownArchitecture, lacks_m
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.models import guest_trial
 from headgate.engine.models.architectures import known
+from headgate.engine.models.config import MOST_LAYERS, Config
 from headgate.engine.models.guest import Guest, GuestSpec
 from headgate.engine.models.guest_parts import ATTENTION, Attended, GuestParts, attention
 from headgate.engine.models.guest_states import StateSurvey, remembers
@@ -35,6 +36,8 @@ OTHER_PARTS = ("model.visual.", "visual.", "mtp.")
 _HARMLESS = frozenset({"position_ids", "use_cache", "output_router_logits", "output_attentions", "output_hidden_states",
                        "cache_position", "logits_to_keep", "labels", "return_dict", "position_embeddings"})  # fmt: skip
 """What layers hand on to attention, which needs none of it here."""
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
+"""Keys of the number of layers; transformers would make a list of however many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,8 @@ def guest_facts(folder: Path) -> GuestFacts:
     """
     name, config, _ = _known(folder)
     text = config.get_text_config()
-    context, vocabulary = (getattr(text, key, None) for key in ("max_position_embeddings", "vocab_size"))
-    if not isinstance(context, int) or not isinstance(vocabulary, int):
-        raise CheckpointError(f"{folder}/config.json: max_position_embeddings and vocab_size must be positive integers")
+    told = Config({key: getattr(text, key, None) for key in ("max_position_embeddings", "vocab_size")})
+    context, vocabulary = told.integer("max_position_embeddings"), told.integer("vocab_size")
     kinds = getattr(text, "layer_types", None) or ["sliding_attention"]
     if "chunked_attention" in kinds:
         # Within its first chunk a sequence attends as any other.
@@ -135,6 +137,9 @@ def _known(folder: Path) -> tuple[str, Any, type[Any]]:
             f"{', '.join(known())}"
         )
     check_quantization(stated)
+    for part in (Config(stated), Config(stated).object("text_config")):
+        for key in _LAYERS:
+            part.integer(key, default=1, most=MOST_LAYERS)
     try:
         config = CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
     except Exception as error:

@@ -97,6 +97,12 @@ ROUTER = "model.layers.1.mlp.gate.weight"
             r"tensor 'model\.layers\.0\.adapter' and 0 more belong to no part",
         ),
         (edit_config(hidden_size="64"), r"hidden_size must be a positive integer, got '64'"),
+        (edit_config(num_hidden_layers=10**30), r"num_hidden_layers must be at most 10000, got 10{30}"),
+        (
+            edit_config(max_position_embeddings=10**30),
+            r"max_position_embeddings must be at most 2147483647, got 10{30}",
+        ),
+        (edit_config(rms_norm_eps=10**400), r"rms_norm_eps must be a positive number, got 10{400}"),
         (edit_config(hidden_act="gelu"), r"hidden_act 'gelu' is not supported"),
         (edit_config(num_key_value_heads=3), r"num_attention_heads \(4\) must be a multiple"),
         (edit_config(quantization_config={"quant_method": "hqq"}), r"quantization_config 'hqq' is not supported"),

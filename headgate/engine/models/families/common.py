@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.activation import Activation
-from headgate.engine.models.config import Config
+from headgate.engine.models.config import LARGEST, MOST_LAYERS, Config
 from headgate.engine.models.families.rotary import rope_of
 from headgate.engine.models.rope import RopeSpec
 from headgate.engine.models.spec import DecoderSpec, WeightNames
@@ -41,7 +41,7 @@ def base(
     hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     kv_heads = config.integer("num_key_value_heads", default=heads)
     head_dim = head_dim_of(config)
-    layers = config.integer("num_hidden_layers")
+    layers = config.integer("num_hidden_layers", most=MOST_LAYERS)
     if heads % kv_heads:
         raise CheckpointError(
             f"config.json: num_attention_heads ({heads}) must be a multiple of num_key_value_heads ({kv_heads})"
@@ -50,7 +50,7 @@ def base(
     context = config.integer("max_position_embeddings")
     if rope.kind == "yarn":
         # Some checkpoints state the context before the extension, some after it.
-        context = max(context, int(rope.factor * rope.original_context))
+        context = max(context, int(min(rope.factor * rope.original_context, LARGEST)))
     return DecoderSpec(
         architecture=architecture,
         layers=layers,
