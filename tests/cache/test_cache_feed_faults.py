@@ -13,7 +13,7 @@ from redis_process import RedisProcess, Time
 
 from headgate.cache.hnsw import HnswIndex
 from headgate.cache.index import Place
-from headgate.cache.store.redis import PAUSE_S
+from headgate.cache.store.redis_calls import PAUSE_S
 
 
 async def test_a_follower_that_was_away_goes_on_where_it_stopped(open_gateway: Open) -> None:

@@ -16,7 +16,8 @@ from headgate.cache.answers import AnswerCache
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.index import FlatIndex, Vector
 from headgate.cache.store.base import StoreDownError
-from headgate.cache.store.redis import PAUSE_S, RedisStore
+from headgate.cache.store.redis import RedisStore
+from headgate.cache.store.redis_calls import PAUSE_S
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice
 
 ANSWER = "headgate:answer:"
@@ -147,6 +148,20 @@ async def test_after_a_failover_it_is_connected_to_anew(open_store: Open, mortal
         assert client.info("stats")["total_connections_received"] == before + 1, "the name may lead elsewhere now"
         client.execute_command("REPLICAOF", "NO", "ONE")
     assert await store.put(entry("b"), frozenset())
+
+
+async def test_of_a_replica_the_log_hears_once_a_minute(
+    open_store: Open, mortal: RedisProcess, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(mortal.url)
+    with Redis(port=mortal.port) as client:
+        client.execute_command("REPLICAOF", "127.0.0.1", "9")
+    for _ in range(61):
+        with pytest.raises(StoreDownError, match="read only"):
+            await store.put(entry("a"), frozenset())
+        time.monotonic += PAUSE_S
+        assert await store.get("a") is None
+    assert caplog.text.count("left alone") == caplog.text.count("answers again") == 2
 
 
 async def test_what_is_large_has_the_time_that_it_takes(process: RedisProcess, open_store: Open) -> None:

@@ -15,7 +15,8 @@ import pytest
 from redis import Redis
 from redis_process import RedisProcess, Time, running_redis
 
-from headgate.cache.store.redis import PAUSE_S, RedisStore
+from headgate.cache.store.redis import RedisStore
+from headgate.cache.store.redis_calls import PAUSE_S
 from headgate.gateway.teams.budgets import Budgets, Hold, Over
 from headgate.gateway.teams.costs import NANO, NOTHING, Cost
 from headgate.gateway.teams.ledger import FILE

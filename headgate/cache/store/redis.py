@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -14,11 +12,12 @@ import msgspec
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from headgate.cache.index import Place
 from headgate.cache.store import redis_scripts
-from headgate.cache.store.base import NOTES, PASSING_NOTES, PURGE_MEMORY_S, Forget, StoreDownError
+from headgate.cache.store.base import NOTES, PASSING_NOTES, PURGE_MEMORY_S, Forget
+from headgate.cache.store.redis_calls import RedisCalls
 from headgate.cache.store.vector_record import VectorRecord
 from headgate.cache.verdict import Entry
 
@@ -26,12 +25,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PAUSE_S = 1.0
-"""How long a server that failed is left alone."""
 MAX_ENTRY_BYTES = 4 * 1024 * 1024
-_CONNECTIONS = 16
-_BYTES_S = 4 * 1024 * 1024
-"""That a connection carries in a second, at least."""
 _PURGE_S = 5.0
 _ON_ITS_WAY_S = 0.5
 """That a call may take to the server, at most."""
@@ -47,10 +41,9 @@ _PURGE_KEYS = 500
 class RedisStore:
     """Implements `Store`. All calls come from one event loop.
 
-    The server has `timeout_s` to answer a call, and a call waits as long for a free connection. After a failure the
-    server is left alone for `PAUSE_S`; then one call tries again while the others still fail at once. Failing means
-    `StoreDownError`, never None: a store that cannot be asked has not lost its entries, so nobody should forget them.
-    The log tells when an outage begins and when it ends.
+    Calls go as `RedisCalls` has it: each has `timeout_s`, and a server that failed is left alone for a moment. Failing
+    means `StoreDownError`, never None: a store that cannot be asked has not lost its entries, so nobody should forget
+    them.
 
     What the server expires or evicts it tells nobody. Keys put here are forgotten when they have expired; others leave
     an index when it asks for them. Putting a key again with other tags leaves it under the older tags as well, so a
@@ -119,14 +112,8 @@ class RedisStore:
         self._feed_records = feed_records
         self._timeout_s = timeout_s
         self._max_entry_bytes = max_entry_bytes
-        self._monotonic = monotonic
-        self._changed = changed or (lambda _: None)
-        self._turns = asyncio.Semaphore(_CONNECTIONS)
-        self._down = False
-        self._outages = 0
-        """Those that are over."""
+        self._calls = RedisCalls(self.client, self.address, timeout_s, monotonic, changed)
         self._full = False
-        self._retry_at = 0.0
         self._forget: list[Forget] = []
         # Expiry of the keys put here, the oldest put first. One lifetime for all makes that the order they expire in.
         self._expires: dict[str, float] = {}
@@ -139,14 +126,7 @@ class RedisStore:
 
     async def ping(self) -> str | None:
         """None where the server answers, else why not. Neither the log nor `changed` hears of it."""
-        try:
-            await self._within(self._timeout_s, self.client.ping)
-        except Exception as error:
-            self._down = True
-            self._retry_at = self._monotonic() + PAUSE_S
-            return _reason(error)
-        self._down = False
-        return None
+        return await self._calls.ping()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -297,70 +277,8 @@ class RedisStore:
         return kept
 
     async def ask(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None, *, carries: int = 0) -> T:
-        """Give the server a command of `client`, unless it failed a moment ago; its answer.
-
-        Args:
-            command: gives the command.
-            timeout_s: seconds it has; None: as every call.
-            carries: bytes that go there or back, for which it has longer: megabytes take their time.
-
-        Raises:
-            StoreDownError: the server does not answer, or not this.
-        """
-        self._refuse_in_pause()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._turns.acquire()
-        except TimeoutError:
-            # No fault of the server's: this process asks more than its connections carry.
-            raise StoreDownError(f"{self.address}: no connection was free in time") from None
-        try:
-            self._refuse_in_pause()
-            trial, outages = self._down, self._outages
-            if trial:
-                # This call tries; others that come meanwhile need not wait for it to fail.
-                self._retry_at = self._monotonic() + PAUSE_S
-            try:
-                result = await self._within((timeout_s or self._timeout_s) + carries / _BYTES_S, command)
-            except Exception as error:
-                # Not where the call began before an outage that is over.
-                if outages == self._outages:
-                    self._fail(_reason(error))
-                if isinstance(error, ReadOnlyError):
-                    await self._leave_replica()
-                raise StoreDownError(f"{self.address}: {_reason(error)}") from error
-        finally:
-            self._turns.release()
-        # Not after a call that began before the failure: it says nothing of the time since.
-        if trial and self._down:
-            self._down = False
-            self._outages += 1
-            logger.warning("%s answers again", self.address)
-            self._changed(None)
-        return result
-
-    def _refuse_in_pause(self) -> None:
-        if self._down and self._monotonic() < self._retry_at:
-            raise StoreDownError(f"{self.address} did not answer a moment ago")
-
-    def _fail(self, reason: str) -> None:
-        self._retry_at = self._monotonic() + PAUSE_S
-        if not self._down:
-            self._down = True
-            logger.warning("%s is left alone until it answers: %s", self.address, reason)
-            self._changed(reason)
-
-    async def _leave_replica(self) -> None:
-        """Connect anew: after a failover the name leads to another server, and what is connected stays connected."""
-        with suppress(Exception):
-            await self.client.connection_pool.disconnect(inuse_connections=False)
-
-    async def _within(self, timeout_s: float, command: Callable[[], Awaitable[T]]) -> T:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await command()
-        except TimeoutError:
-            raise StoreDownError(f"no answer within {timeout_s * 1000:.0f} ms") from None
+        """As `RedisCalls.ask`."""
+        return await self._calls.ask(command, timeout_s, carries=carries)
 
     def _forget_expired(self, now: float) -> None:
         while self._expires:
@@ -399,7 +317,3 @@ def _encode(entry: Entry) -> bytes | None:
         return msgspec.msgpack.encode(entry)
     except UnicodeEncodeError:
         return None
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
