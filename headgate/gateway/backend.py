@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from headgate.gateway.checkpoints import adapter_path, model_path
 from headgate.gateway.comparisons import Comparisons, compared_pair
 from headgate.gateway.computing import part_of
 from headgate.gateway.destinations import Destination
+from headgate.gateway.embedding_model import once_files_open
 from headgate.gateway.embeddings import Embeddings
 from headgate.gateway.lessons import Pair
 from headgate.gateway.lifecycle import Lifecycle
@@ -357,8 +359,9 @@ class Loader:
         judge = Judge.load()
         self._embedder = embedder = SentenceEmbedder(folder, comparator=judge.comparator)
         try:
-            await embedder.load()
-            await routes.understand(embedder)
+            waits = partial(self._lifecycle.set, "semantic cache", "loading", required=False)
+            await once_files_open(embedder.load, waits)
+            await once_files_open(partial(routes.understand, embedder), waits)
             self._index = index = SharedIndex(embedder.dim, embedder.name, self._redis)
             if self._memory is not None:
                 self._memory.beside(lambda: index.index.bytes_used)

@@ -1,12 +1,20 @@
-"""Where the embedding model lies that a block of the settings asks for."""
+"""Where the embedding model lies that a block of the settings asks for, and when it is loaded."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import importlib.util
+import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
 from headgate.cache.embedder import default_folder
+
+AGAIN_S = 10.0
+"""How long what found too many files open is left."""
+_FULL = (errno.EMFILE, errno.ENFILE)
 
 
 def model_folder(
@@ -38,3 +46,29 @@ def model_folder(
     if found is None and enabled is True:
         raise ValueError(f"{place}.enabled is true, but {why}")
     return found, why
+
+
+async def once_files_open(work: Callable[[], Awaitable[None]], waits: Callable[[str], None]) -> None:
+    """Do something that opens files, again and again while too many are open: many clients may be there for a moment.
+
+    Args:
+        work: what is to be done; it may be done twice.
+        waits: called with what it waits for, each time.
+    """
+    while True:
+        try:
+            return await work()
+        except Exception as error:
+            if not _too_many_files(error):
+                raise
+            waits(f"too many files are open; tried again every {AGAIN_S:g} s")
+        await asyncio.sleep(AGAIN_S)
+
+
+def _too_many_files(error: BaseException | None) -> bool:
+    while error is not None:
+        # Those who read weights say it in words alone.
+        if (isinstance(error, OSError) and error.errno in _FULL) or os.strerror(errno.EMFILE) in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -7,12 +7,13 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headgate.cache.bulk import Bulk, BulkFullError, Spent
 from headgate.cache.embedder import SentenceEmbedder, Vector
 from headgate.engine.request import Priority
-from headgate.gateway.embedding_model import model_folder
+from headgate.gateway.embedding_model import model_folder, once_files_open
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.request import ChatRequest, Usage
 from headgate.gateway.settings import EmbeddingsSection
@@ -89,7 +90,7 @@ class Embeddings:
                 embedder = loaded
             else:
                 self._own = embedder = SentenceEmbedder(self._folder, cache_size=0)
-                await embedder.load()
+                await once_files_open(embedder.load, partial(self._lifecycle.set, PART, "loading", required=False))
         except ValueError as error:
             logger.warning("nothing can be embedded for clients: %s", error)
             self._why = str(error)

@@ -352,6 +352,30 @@ async def test_an_embedder_that_fails_costs_the_semantic_cache_only(
     assert part == {"state": "failed", "detail": "the weights are gone"}
 
 
+@pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="the embedding package is not installed")
+async def test_an_embedder_that_finds_too_many_files_open_is_loaded_later(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, said = SentenceEmbedder.load, ["Too many open files (os error 24)", ""]
+
+    async def load(self: SentenceEmbedder) -> None:
+        if error := said.pop(0):
+            raise ValueError(f"the embedding model could not be loaded: {error}")
+        await real(self)
+
+    monkeypatch.setattr(SentenceEmbedder, "load", load)
+    monkeypatch.setattr("headgate.gateway.embedding_model.AGAIN_S", 0.05)
+    client = await serve(cache={"semantic": {"enabled": True}})
+    states: dict[str, str] = {}
+    async with asyncio.timeout(30):
+        while "ready" not in states:
+            part = (await (await client.get("/ready")).json())["parts"]["semantic cache"]
+            states[part["state"]] = part["detail"]
+            assert part["state"] != "failed"
+    assert states["loading"] == "too many files are open; tried again every 0.05 s"
+    assert not said
+
+
 def test_what_cannot_be_served_here_is_said_at_the_start(tmp_path: Path) -> None:
     write_team(tmp_path, "red", {"id": "a", "secret": "env:NO_SUCH_VARIABLE"})
     with pytest.raises(StartError, match="NO_SUCH_VARIABLE"):
