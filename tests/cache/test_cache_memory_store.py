@@ -8,45 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_entries import SIZE, charge, entry
 
 from headgate.cache.index import Place
-from headgate.cache.store.base import NOTES, PASSING_NOTES
-from headgate.cache.store.memory import ENTRY_BYTES, MemoryStore
+from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry, StoredChoice
-
-
-def entry(
-    key: str, *, body: int = 0, created: float = 0.0, expires: float = 1e9, device_s: float = 0.0, text: str = "q"
-) -> Entry:
-    return Entry(key, text, (StoredChoice("x" * body, "stop"),), "m", 1, 1, device_s, created, expires)
-
-
-def charge(item: Entry) -> int:
-    """All fields but the key, without their names."""
-    _, *fields = msgspec.structs.astuple(msgspec.convert(item, Fields, from_attributes=True))
-    return ENTRY_BYTES + len(msgspec.msgpack.encode(fields))
-
-
-class Choice(msgspec.Struct, array_like=True):
-    text: str
-    finish_reason: str
-    token_ids: tuple[int, ...]
-    logprobs: bytes
-    beside: bytes
-
-
-class Fields(msgspec.Struct):
-    key: str
-    text: str
-    choices: tuple[Choice, ...]
-    model: str
-    prompt_tokens: int
-    completion_tokens: int
-    device_s: float
-    created: float
-    expires: float
-    sketch: bytes
-    seal: bytes
 
 
 async def charge_of_tags(tags: frozenset[str]) -> int:
@@ -54,9 +20,6 @@ async def charge_of_tags(tags: frozenset[str]) -> int:
     store = MemoryStore(10**6, lambda: 0.0)
     await store.put(entry("a"), tags)
     return store.bytes_used - charge(entry("a"))
-
-
-SIZE = charge(entry("a"))
 
 
 async def test_keeps_replaces_and_deletes() -> None:
@@ -383,48 +346,3 @@ async def test_it_saves_more_device_time_than_keeping_the_latest(seed: int) -> N
                 used -= charge(latest.popitem(last=False)[1])
     print(f"saved {saved:.0f} s of device time, the latest {saved_by_latest:.0f} s")
     assert saved > 1.1 * saved_by_latest
-
-
-async def test_notes_stay_with_their_entry_and_are_charged() -> None:
-    clock = [0.0]
-    store = MemoryStore(10 * SIZE, lambda: clock[0])
-    assert not await store.note("a", b"nobody's")
-    await store.put(entry("a", expires=10.0), frozenset())
-    empty = store.bytes_used
-    for number in range(NOTES + 2):
-        assert await store.note("a", b"%02d" % number)
-    assert await store.notes("a") == tuple(b"%02d" % number for number in range(2, NOTES + 2))
-    assert store.bytes_used > empty + NOTES
-    charged = store.bytes_used
-    await store.note("a", b"99")
-    assert store.bytes_used == charged
-    await store.put(entry("a", created=1.0, expires=10.0), frozenset())
-    assert (await store.notes("a"), store.bytes_used) == ((), empty), "another answer"
-    await store.note("a", b"new")
-    clock[0] = 10.0
-    assert await store.notes("a") == ()
-
-
-async def test_passing_notes_push_out_only_each_other() -> None:
-    store = MemoryStore(10 * SIZE, lambda: 0.0)
-    await store.put(entry("a"), frozenset())
-    empty = store.bytes_used
-    lasting, passing = [b"l%02d" % n for n in range(4)], [b"p%02d" % n for n in range(3 * NOTES)]
-    assert await store.note("a", passing[0], passing=True)
-    assert await store.note("a", lasting[0])
-    for note in passing[1:]:
-        assert await store.note("a", note, passing=True)
-    for note in lasting[1:]:
-        assert await store.note("a", note)
-    assert await store.notes("a") == (lasting[0], *passing[-PASSING_NOTES:], *lasting[1:])
-    await store.put(entry("a", created=1.0), frozenset())
-    assert (await store.notes("a"), store.bytes_used) == ((), empty)
-
-
-async def test_notes_make_room_for_themselves() -> None:
-    store = MemoryStore(2 * SIZE, lambda: 0.0)
-    for key in "ab":
-        await store.put(entry(key), frozenset())
-    assert await store.note("b", b"x")
-    assert (await store.get("a"), await store.notes("b")) == (None, (b"x",))
-    assert store.bytes_used <= store.max_bytes
