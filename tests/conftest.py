@@ -28,8 +28,8 @@ torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
-_LONGEST = "test_triton.py", "test_recipe.py", "test_loop.py"
-"""Files that take a minute and more: begun last, one process would wait for the other that has them."""
+_LONGEST = "test_triton.py", "test_plain_install.py", "test_server_process.py", "test_recipe.py", "test_loop.py"
+"""Files that take a quarter of a minute and more: begun last, one process would wait for the other that has them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
