@@ -33,7 +33,11 @@ class Line:
 
     def __init__(self) -> None:
         self.sent = b""
+        self.unsent = 0
         self.did: list[str] = []
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
     def write(self, data: bytes) -> None:
         self.sent += data
@@ -161,6 +165,16 @@ async def test_a_reply_that_is_there_and_was_not_read_leaves_no_connection_that_
     assert (connection.ended, line.did) == (True, ["pause_reading"])
     connections.give_back(connection)
     assert (line.did, len(connections)) == (["pause_reading", "close"], 0)
+
+
+async def test_a_server_that_replied_before_it_read_all_is_not_asked_again_by_that_connection() -> None:
+    connections = Connections(URL("http://127.0.0.1:9"))
+    connection, line = asked()
+    line.unsent = 1
+    connection.data_received(JSON)
+    assert await read_all(connection) == b'{"a":1}'
+    connections.give_back(connection)
+    assert (line.did, len(connections)) == (["abort"], 0)
 
 
 async def test_leaving_before_the_end_ends_the_work_there() -> None:

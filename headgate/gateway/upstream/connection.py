@@ -67,8 +67,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be sent by it. Not where the last reply is held unread: it would hear nothing."""
-        return self._lost is None and self._keeps and not self._paused and (self.ended or not self._asked)
+        """Whether another request can be sent by it. Not where the last reply is held unread: it would hear nothing.
+
+        Nor where the server replied before it had read the last request: it may never read on.
+        """
+        free = self._lost is None and self._keeps and not self._paused and (self.ended or not self._asked)
+        return free and not self._unsent
 
     def send(self, request: bytes, rest: Sequence[bytes | memoryview] = ()) -> None:
         """Send a request, head and body, and the `rest` of the body. The reply is read before the next."""
@@ -111,9 +115,15 @@ class Connection(asyncio.Protocol):
             self._timer = None
         if self._transport is not None:
             # A server that reads no more would keep a polite end waiting.
-            self._transport.close() if self.ended or not self._asked else self._transport.abort()
+            over = (self.ended or not self._asked) and not self._unsent
+            self._transport.close() if over else self._transport.abort()
         if self._lost is None:
             self._lost = ConnectionAbortedError("closed here")
+
+    @property
+    def _unsent(self) -> bool:
+        """Whether some of the request is still to be sent."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     async def _wait(self, due: float) -> None:
         """Until something was received. One timer looks after all waits, and looks at the clock when it fires."""
