@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from email.message import Message
 from typing import Any
 
 import pytest
@@ -54,6 +55,18 @@ def test_others_read_it_too(written: list[Part]) -> None:
         return found
 
     assert asyncio.run(read()) == [_plain(part)[:3] for part in written]
+
+
+def test_readers_who_know_escapes_find_no_other_name() -> None:
+    head = b"Content-Disposition: form-data; name=\"x\\\"; filename*=UTF-8''%3B%20name%3Dmodel%3B%20y%3D%5C"
+    _, body = joined(read_form(FORM, b"--b\r\n" + head + b"\r\n\r\nother\r\n--b--"))
+    told = Message()
+    told["content-disposition"] = body.split(b"\r\n")[1].decode().partition(": ")[2]
+    assert told.get_params(header="content-disposition") == [
+        ("form-data", ""),
+        ("name", "x%5C"),
+        ("filename", "; name=model; y=%5C"),
+    ]
 
 
 def _plain(part: Part) -> tuple[str, bytes, str | None, str | None]:

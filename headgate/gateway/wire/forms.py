@@ -113,8 +113,10 @@ def _part(head: bytes, value: memoryview) -> Part:
 
 
 def _quoted(name: str) -> str:
-    """A name between quotes, as browsers write it."""
-    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+    """A name between quotes as browsers write it; `\\` in the same way, as to some readers no name ends with it."""
+    for mark, written in (("\\", "%5C"), ('"', "%22"), ("\r", "%0D"), ("\n", "%0A")):
+        name = name.replace(mark, written)
+    return name
 
 
 def _malformed(why: str) -> ApiError:
