@@ -194,6 +194,12 @@ async def test_what_cannot_be_read_is_refused_here(fake: PassingUpstream, client
         ("/v1/rerank", {"json": {"model": 7}}, (400, "invalid_type", "model")),
         ("/v1/rerank", {"data": upload()}, (415, "unsupported_media_type", None)),
         ("/v1/audio/speech", {"json": {"model": "other"}}, (400, "missing_required_parameter", "input")),
+        ("/v1/rerank", {"json": {"model": "other", "MODEL": "dear"}}, (400, "unknown_parameter", "MODEL")),
+        (
+            "/v1/audio/speech",
+            {"json": {"model": "other", "input": "", "Input": "x"}},
+            (400, "unknown_parameter", "Input"),
+        ),
         ("/v1/images/generations", {"json": {"model": "other", "n": 0}}, (400, "integer_below_min_value", "n")),
         ("/v1/images/edits", {"data": upload(n="many")}, (400, "invalid_value", "n")),
         ("/v1/audio/transcriptions", {"json": {"model": "other"}}, (415, "unsupported_media_type", None)),

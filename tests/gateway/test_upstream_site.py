@@ -222,6 +222,8 @@ async def test_unknown_fields_go_on_by_switch_and_are_refused_without() -> None:
             assert {name: fake.asked[0][name] for name in fields} == fields
             status, _, body = await post(client, messages=[{"role": "user", "content": "x", "mood": 1}])
             assert (status, body["error"]["param"]) == (400, "messages[0].mood")
+            status, _, body = await post(client, MODEL="another")
+            assert (status, body["error"]["param"], len(fake.asked)) == (400, "MODEL", 1)
 
 
 async def test_a_slow_first_attempt_is_hedged_and_the_loser_is_cancelled() -> None:

@@ -9,6 +9,7 @@ import msgspec
 from headgate.gateway.request import ADAPTIVE, ChatRequest, Sampling
 from headgate.gateway.upstream.messages import messages_of
 from headgate.gateway.upstream.sections import UpstreamSection
+from headgate.gateway.wire.errors import refuse_variants
 
 
 def path_of(request: ChatRequest) -> str:
@@ -17,7 +18,7 @@ def path_of(request: ChatRequest) -> str:
 
 
 def body_of(request: ChatRequest, section: UpstreamSection, *, max_tokens: int | None, logprobs: int | None) -> bytes:
-    """The JSON of a request.
+    """The JSON of a request. ApiError 400 for an unknown field that has the name of one of these in other letters.
 
     It is always a stream with an account at its end, whatever the client wants: so silence and cuts are seen at once.
     End users, labels and conversations are not told.
@@ -56,6 +57,7 @@ def body_of(request: ChatRequest, section: UpstreamSection, *, max_tokens: int |
         fields["prediction"] = {"type": "content", "content": request.draft.text}
     fields |= _sampling(request.sampling)
     fields |= {"stream": True, "stream_options": {"include_usage": True}}
+    refuse_variants([name for name, _ in request.unknown], fields)
     for name, value in request.unknown:
         fields[name] = msgspec.Raw(value.encode())
     return msgspec.json.encode(fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -123,6 +123,13 @@ def refuse_unknown(request: ChatRequest) -> None:
     """ApiError 400 for the first field of a request that nobody here knows, unless such are left out."""
     for name, _ in () if request.drops else request.unknown:
         raise invalid(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
+
+
+def refuse_variants(names: Iterable[str], known: Collection[str]) -> None:
+    """ApiError 400 for a known name in other letters: servers in Go read it in place of that one."""
+    for name in names:
+        if name not in known and (meant := name.casefold()) in known:
+            raise invalid(f"Unknown parameter: '{name}'. Did you mean '{meant}'?", name, "unknown_parameter")
 
 
 def model_not_found(name: str, known: str, served: str = "") -> ApiError:

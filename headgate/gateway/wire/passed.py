@@ -12,7 +12,7 @@ from msgspec import Meta, Raw, Struct
 
 from headgate.gateway.upstream.endpoints import IMAGE_EDITS, IMAGES, JSON, SPEECH, Endpoint
 from headgate.gateway.wire.decode import decode
-from headgate.gateway.wire.errors import invalid, one_of
+from headgate.gateway.wire.errors import invalid, one_of, refuse_variants
 from headgate.gateway.wire.forms import Part, read_form, write_form
 from headgate.gateway.wire.labels import EndUser
 
@@ -106,6 +106,7 @@ def _read_json(endpoint: Endpoint, body: bytes) -> Wanted:
     spoken = len(wire.input) if isinstance(wire, SpeechRequest) else 0
     read = _chars(msgspec.json.decode(body)) if endpoint.reads else 0
     fields = msgspec.json.decode(body, type=dict[str, Raw])
+    refuse_variants(fields, kind.__struct_fields__)
     return Wanted(wire.model or "", wire.user, streams, images, spoken, read, fields)
 
 
