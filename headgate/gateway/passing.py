@@ -176,12 +176,16 @@ class Passing:
                 record.admitted_s = self._clock() - record.arrived
                 self._check_budget(ticket, passer, principal)
                 tab, had = await self._tab(endpoint, principal, record), False
+                again = tab.until is not None
                 ticket.attempt = Attempt(tab)
                 try:
                     async with self._asked(ticket, passer, endpoint, wanted, record) as answer:
                         yield answer
                         had = answer.ended and not record.status
                 finally:
+                    if had and again:
+                        # Each answer is made anew: who got one by a retry pays for the next, whatever he says of it.
+                        tab.close()
                     self._leave(endpoint, principal, record, tab, had=had)
         except ApiError as error:
             self._admission.failed(principal, error)

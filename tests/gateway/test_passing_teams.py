@@ -101,6 +101,13 @@ async def test_a_client_that_leaves_pays_for_what_was_begun_and_once(fake: Passi
     assert causes == {"cancelled": (2, 2_000_000), "generated": (2, 0)}
 
 
+async def test_an_answer_that_was_had_is_made_again_for_nothing_once(fake: PassingUpstream) -> None:
+    async with before(fake, {"price": {"usd_per_image": 0.5}}) as client:
+        asked = {"json": {"model": "other", "prompt": "x"}, "headers": {"idempotency-key": "one"}}
+        replies = [await client.post("/v1/images/generations", **asked) for _ in range(4)]
+        assert [reply.headers["x-headgate-cost-usd"] for reply in replies] == ["0.5", "0", "0.5", "0.5"]
+
+
 async def test_a_key_without_the_model_may_not_ask_it(fake: PassingUpstream, tmp_path: Path) -> None:
     served = {"base_url": fake.url, "model": "theirs", "serves": ["rerank"]}
     upstreams = [{"id": name, **served} for name in ("one", "two")]

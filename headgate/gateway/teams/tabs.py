@@ -58,6 +58,10 @@ class Tab:
             settled, self._settled = self._settled, None
             settled()
 
+    def close(self) -> None:
+        """What is made from now on is billed in full."""
+        self.billed = Counts()
+
     def when_settled(self, call: Callable[[], None]) -> None:
         """Call when nothing is set aside for it: now, or then."""
         if self._unsettled:
