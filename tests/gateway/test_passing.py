@@ -104,6 +104,7 @@ async def test_rerankers_are_asked_where_their_clients_ask(fake: PassingUpstream
     assert fake.asked[0].body == {**asked, "model": "their-model"}
     counted = await gauges(client)
     assert counted["headgate_prompt_tokens_total"] == 3 * 30 + 2 * 12
+    assert counted["headgate_time_to_first_token_seconds_count"] == 0, "they come in one piece"
     text = await (await client.get("/metrics")).text()
     told = (
         'headgate_requests_total{code="200",endpoint="/v2/rerank",model="other",route="requested",team="default"} 1.0'

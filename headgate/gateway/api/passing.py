@@ -48,7 +48,6 @@ async def passed_on(
         except RecursionError:
             raise invalid("The request body is nested too deeply.", code="invalid_json") from None
     async with passing.answer(passer, endpoint, wanted, principal, record) as answer:
-        record.first_token_s = time.monotonic() - record.arrived
         own = {
             "Content-Type": answer.kind,
             headers.MODEL: record.model,
@@ -58,6 +57,8 @@ async def passed_on(
         if answer.whole is not None:
             own[headers.COST_USD] = record.cost.usd
             return web.Response(body=answer.whole, headers=own)
+        # What is whole has no first piece: how long it took to make would look like a wait.
+        record.first_token_s = time.monotonic() - record.arrived
         return await _streamed(http, answer, own)
 
 
