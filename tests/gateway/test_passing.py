@@ -307,6 +307,32 @@ async def test_an_answer_that_is_cut_is_seen_to_be(fake: PassingUpstream, client
     assert len(fake.asked) == 3, "what was begun is not asked again"
 
 
+async def test_an_event_that_tells_an_error_is_one(fake: PassingUpstream, client: Client) -> None:
+    told = json.dumps({"type": "error", "error": {"message": f"no such key: {KEY}", "code": 401}})
+    error, asked = f"event: error\ndata: {told}\n\n", {"model": "other", "prompt": "x", "stream": True}
+    broken = 'data: {"type":"error","error":"\\ud800 \x00","usage":{}}\n\n'
+    fake.script = then(saying(error.replace("401", "500")), saying(broken, "data: {}\n\n"))(fake)
+    text = await (await client.post("/v1/images/generations", json=asked)).text()
+    assert text == broken + "data: {}\n\n: x-headgate-cost-usd: 0\n\n", "nothing was passed on, so it was asked again"
+    fake.script = saying(error)
+    assert (await refused(client, "/v1/images/generations", json=asked))[:2] == (400, "401")
+    gone = asyncio.Event()
+
+    async def script(request: Any) -> Any:
+        response = await saying("data: {}\n\n")(request)
+        await gone.wait()
+        await response.write(error.encode())
+        return response
+
+    fake.script = script
+    reply = await client.post("/v1/images/generations", json=asked)
+    assert await reply.content.readuntil(b"\n\n") == b"data: {}\n\n"
+    gone.set()
+    text = await reply.text()
+    assert json.loads(text.removeprefix("data: "))["error"]["code"] == "401"
+    assert KEY not in text
+
+
 async def test_a_client_that_leaves_ends_the_work(fake: PassingUpstream, client: Client) -> None:
     async def endless(request: Any) -> Any:
         response = await saying("data: {}\n\n")(request)

@@ -49,7 +49,7 @@ class Metered:
     """Of sound that was heard."""
 
     def read(self, payload: bytes | memoryview) -> Any:
-        """Take the account in a JSON object, if there is one. Returns the error that it tells; None: none.
+        """Take the account in a JSON object, if there is one. Returns the error that it tells; None: none, or nothing.
 
         msgspec.DecodeError where it is no JSON object.
         """
@@ -60,7 +60,7 @@ class Metered:
                 self._take(_ACCOUNT.decode(raw))
         if not self.seconds and (raw := bytes(answer.duration)):
             self.seconds = _seconds(raw)
-        return answer.error
+        return answer.error or None
 
     def usage(self, beside_nano_usd: int) -> Usage:
         """As it is billed; `beside_nano_usd` for what is not paid by the token."""
@@ -83,6 +83,8 @@ class Events:
         self._metered = metered
         self._longest = longest
         self._rest = bytearray()
+        self.error: Any = None
+        """That an event has told."""
 
     def feed(self, data: bytes) -> bytes:
         """The events that are whole now, as they came. EventTooLong where one grows beyond the bound."""
@@ -108,12 +110,16 @@ class Events:
         return left
 
     def _look(self, events: bytes) -> None:
-        if b'"usage"' not in events:
+        if not _of_interest(events):
             return
         for line in events.splitlines():
-            if line.startswith(b"data:") and b'"usage"' in line:
-                with suppress(msgspec.DecodeError):
-                    self._metered.read(line[5:])
+            if line.startswith(b"data:") and _of_interest(line):
+                with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    self.error = self._metered.read(line[5:]) or self.error
+
+
+def _of_interest(text: bytes) -> bool:
+    return b'"usage"' in text or b'"error"' in text
 
 
 def _seconds(raw: bytes) -> float:

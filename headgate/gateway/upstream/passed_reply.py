@@ -136,11 +136,18 @@ class Reply(Post):
                 data = data if self._events is None else self._events.feed(data)
             except EventTooLong as error:
                 raise Failure("broken", f"sent what cannot be read: {error}.") from None
+            self._check()
             if data:
                 return data
         left = b"" if self._events is None or self._over else self._events.end()
+        self._check()
         self._over = True
         return left
+
+    def _check(self) -> None:
+        """Failure where an event tells an error, which may name secrets, too."""
+        if self._events is not None and self._events.error is not None:
+            raise of_event(self._events.error, self._hide)
 
     def _due(self, due: float) -> float:
         return min(due, self._asking.deadline)
