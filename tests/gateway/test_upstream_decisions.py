@@ -257,6 +257,9 @@ def test_what_is_beside_text_is_worth_tokens_that_are_learned_apart() -> None:
     assert pace.tokens(size_of(request), attached_to(request)) == pytest.approx(before + 330, rel=0.01)
     long = [Sound(data, "mp3"), Document(data)]
     assert [attachment.tokens for attachment in long] == [301, 6001]
+    before = pace.tokens(0, 1000)
+    pace.counted(10, 0, 1000)
+    assert pace.tokens(0, 1000) == before, "a server that counts nothing says nothing"
 
 
 def test_checks_and_answers_say_how_it_stands() -> None:

@@ -44,10 +44,12 @@ class Pace:
 
     def counted(self, chars: int, tokens: int, attached: int = 0) -> None:
         """A prompt of so many characters, and attachments worth so much, had so many tokens."""
+        if not tokens:
+            return  # it was not counted
         if attached:
             seen = max(0.0, tokens - chars * self._per_char) / attached
             self._per_attached += _LEARNED * (min(seen, _MOST_OF_ATTACHED) - self._per_attached)
-        elif chars and tokens:
+        elif chars:
             self._per_char += _LEARNED * (min(tokens / chars, 4.0) - self._per_char)
 
     def began(self, seconds: float) -> None:
