@@ -26,6 +26,8 @@ class Lifecycle:
         self._idle.set()
         self._in_flight = 0
         self._draining = False
+        self._ended = False
+        """Whether those on the road have had their time."""
 
     @property
     def ready(self) -> bool:
@@ -80,7 +82,10 @@ class Lifecycle:
         await self._ready.wait()
 
     async def wait_ready(self, timeout_s: float) -> None:
-        """Wait for the parts; ApiError 503 when they take longer or the server is shutting down."""
+        """Wait for the parts; ApiError 503 when they take longer or the server is shutting down.
+
+        Who entered before and finds them there is on the road, however late its body came.
+        """
         if not self._over.is_set():
             try:
                 async with asyncio.timeout(timeout_s):
@@ -88,7 +93,7 @@ class Lifecycle:
             except TimeoutError:
                 loading = [name for name, (state, _) in sorted(self._parts.items()) if state == "loading"]
                 raise overloaded(f"The server is starting: {', '.join(loading)} still loading.") from None
-        if self._draining:
+        if self._draining and (self._ended or not self._ready.is_set()):
             raise overloaded("The server is shutting down.")
 
     def enter(self) -> None:
@@ -123,4 +128,6 @@ class Lifecycle:
                 await self._idle.wait()
         except TimeoutError:
             return False
+        finally:
+            self._ended = True
         return True

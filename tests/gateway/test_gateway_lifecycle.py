@@ -74,6 +74,19 @@ async def test_draining_refuses_new_requests_and_waits_for_the_old() -> None:
     assert await draining
 
 
+async def test_a_request_whose_body_comes_while_the_server_drains_is_one_of_the_old() -> None:
+    lifecycle = Lifecycle()
+    lifecycle.set("model a", "ready")
+    with lifecycle.request():
+        draining = asyncio.create_task(lifecycle.drain(60.0))
+        await asyncio.sleep(0)
+        await lifecycle.wait_ready(60.0)
+        draining.cancel()
+        await asyncio.wait([draining])
+        with pytest.raises(ApiError, match="shutting down"):
+            await lifecycle.wait_ready(60.0)
+
+
 async def test_draining_ends_at_the_deadline() -> None:
     lifecycle = Lifecycle()
     with lifecycle.request():
