@@ -80,6 +80,11 @@ def field(head: str, value: str = "x") -> bytes:
 NAMED = 'Content-Disposition: form-data; name="model"'
 
 
+def test_an_empty_line_before_the_first_boundary_is_none_of_the_form() -> None:
+    read = [read_form(FORM, before + field(NAMED) + b"--b--") for before in (b"", b"\r\n")]
+    assert [[_plain(part) for part in parts] for parts in read] == [[("model", b"x", None, None)]] * 2
+
+
 @pytest.mark.parametrize(
     ("kind", "body", "why"),
     [

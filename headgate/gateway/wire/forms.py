@@ -53,10 +53,11 @@ def read_form(content_type: str, body: bytes) -> list[Part]:
     boundary = header.get_boundary("")
     if not _BOUNDARY.fullmatch(boundary):
         raise _malformed("its content type has no boundary of 1 to 70 characters")
-    mark = b"--" + boundary.encode()
-    if not body.startswith(mark):
+    mark = b"\r\n--" + boundary.encode()
+    # Some, such as Unity's, write the line's end before the first boundary, too.
+    if not body.startswith((mark, mark[2:])):
         raise _malformed("it does not begin with its boundary")
-    mark, at, parts, view = b"\r\n" + mark, len(mark), list[Part](), memoryview(body)
+    at, parts, view = body.find(mark[2:]) + len(mark) - 2, list[Part](), memoryview(body)
     while not body.startswith(b"--", at):
         begin = _line_end(body, at)
         # A part without headers is one without a name.
