@@ -148,6 +148,9 @@ async def test_tokens_are_set_aside_by_the_length_of_texts(fake: PassingUpstream
         status, code, _, message = await refused(client, "/v1/rerank", json=long)
         assert (status, code) == (429, "rate_limit_exceeded")
         assert "may take 120, prompt and answer" in message
+        ids = {"model": "other", "input": [[1, 2, True, "x" * 30], ["x" * 358, 3]]}
+        _, _, _, message = await refused(client, "/v1/embeddings", json=ids)
+        assert "may take 120, prompt and answer" in message, "three ids are twelve letters"
         picture = {"model": "other", "input": [{"image_url": {"url": f"data:image/png;base64,{'A' * 4000}"}}]}
         assert (await client.post("/v1/moderations", json=picture)).status == 200, "a picture is no text"
         assert (await client.post("/v1/rerank", json={"model": "other"})).status == 200

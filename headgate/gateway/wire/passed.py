@@ -142,6 +142,10 @@ def _chars(body: dict[str, Any]) -> int:
         value = left.pop()
         if isinstance(value, str):
             size += 0 if value.startswith("data:") else len(value)
+        elif isinstance(value, list) and value and type(value[0]) is int:
+            # There may be millions of ids: one by one they would hold up everybody.
+            size += list(map(type, value)).count(int) * _TOKEN_CHARS
+            left += [inner for inner in value if type(inner) is not int]
         elif isinstance(value, list):
             left += value
         elif isinstance(value, dict):
