@@ -142,18 +142,20 @@ class Passing:
     def find(self, endpoint: Endpoint, asked: str, principal: Principal, others: Sequence[str] = ()) -> Passer:
         """Who serves it by this name. ApiError 400 without one, 403 for one that may not be asked, 404 for others.
 
-        `others` serve it, too, though not by an upstream: to be told of.
+        Without one it is the team's default, where that serves it. `others` serve it, too, though not by an upstream:
+        to be told of.
         """
         known = ", ".join([*self.serving(endpoint, principal), *others])
         if not known:
             message = f"No model that may be asked here serves /v1{endpoint.path}."
             raise ApiError(404, message, param="model", code="model_not_found")
-        if not asked:
-            message = f"Missing required parameter: 'model'. Available: {known}."
-            raise invalid(message, "model", "missing_required_parameter")
-        name = model_name(asked, principal)
+        name = model_name(asked, principal) if asked or principal.policy.models.default is not None else ""
         passer = self._passers.get(name)
         if passer is None or not passer.serves(endpoint):
+            if not asked:
+                # A team's default, where it has one, is for chats as a rule.
+                message = f"Missing required parameter: 'model'. Available: {known}."
+                raise invalid(message, "model", "missing_required_parameter")
             raise model_not_found(name, known, f"/v1{endpoint.path}" if name in self._breakers else "")
         check_allowed(name, principal)
         return passer

@@ -121,6 +121,20 @@ async def test_a_key_without_the_model_may_not_ask_it(fake: PassingUpstream, tmp
         assert [m["id"] for m in (await (await client.get("/v1/models")).json())["data"]] == ["one"]
 
 
+async def test_a_teams_default_is_asked_where_it_serves_what_is_asked_for(fake: PassingUpstream) -> None:
+    section = {"serves": ["moderations", "embeddings"]}
+    async with before(
+        fake, section, defaults={"models": {"aliases": {"usual": "other"}, "default": "usual"}}
+    ) as client:
+        for path in ("/v1/moderations", "/v1/embeddings"):
+            reply = await client.post(path, json={"input": "x"})
+            assert (reply.status, reply.headers["x-headgate-model"]) == (200, "other")
+    async with before(fake, section, defaults={"models": {"default": "auto"}}) as client:
+        found = await refused(client, "/v1/moderations", json={"input": "x"})
+        assert found[:3] == (400, "missing_required_parameter", "model")
+        assert found[3].endswith("Available: other.")
+
+
 async def test_who_waits_holds_his_place(fake: PassingUpstream) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
