@@ -247,6 +247,19 @@ async def test_what_fails_before_its_first_byte_is_asked_again(fake: PassingUpst
             assert fake.asked[-1].body == fake.asked[-2].body, "a form can be sent twice"
 
 
+async def test_without_retries_nothing_is_sent_twice_by_a_connection_that_is_lost(fake: PassingUpstream) -> None:
+    async def gone(request: Any) -> Any:
+        request.transport.abort()
+        await asyncio.Event().wait()
+
+    asked = {"json": {"model": "other", "prompt": "x"}}
+    async with before(fake, {"retries": {"most": 0}}) as client:
+        assert (await client.post("/v1/images/generations", **asked)).status == 200
+        fake.script = gone
+        assert (await refused(client, "/v1/images/generations", **asked))[:2] == (502, "upstream_unreachable")
+        assert len(fake.asked) == 2
+
+
 async def test_failures_have_a_status_of_their_own(fake: PassingUpstream) -> None:
     async def silent(_request: Any) -> Any:
         await asyncio.Event().wait()

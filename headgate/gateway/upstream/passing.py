@@ -93,9 +93,11 @@ class Passed:
     async def _begin(self) -> None:
         passer, section = self._passer, self._passer.section
         retrying = Retrying(section.retries, passer.clock, passer.draw, total_s=section.timeouts.total_s)
+        # By a kept connection that is lost nobody knows whether it was heard: it would be sent again.
+        once = section.retries.most == 0
         while True:
             self._began = passer.clock()
-            reply = self._reply = passer.attempt(self._asking, fresh=retrying.retries > 0)
+            reply = self._reply = passer.attempt(self._asking, fresh=once or retrying.retries > 0)
             try:
                 await reply.begin(self._endpoint, streams=self._streams)
                 return
