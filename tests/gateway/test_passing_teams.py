@@ -187,10 +187,12 @@ async def test_what_was_asked_is_logged_for_teams_that_want_it(
 ) -> None:
     async with before(fake, logging={"content": "redacted"}) as client:
         with caplog.at_level("INFO", logger="headgate.content"):
-            await client.post("/v1/moderations", json={"model": "other", "input": ["call 555 1234567"]})
+            picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}
+            await client.post("/v1/moderations", json={"model": "other", "input": ["call 555 1234567", picture]})
             await client.post("/v1/audio/transcriptions", data=upload())
             deep = b'{"model": "other", "input": ' + b"[" * 900 + b"]" * 900 + b"}"
             asked = {"data": deep, "headers": {"Content-Type": "application/json"}}
             assert (await client.post("/v1/moderations", **asked)).status < 500
     said, *_ = [json.loads(r.message) for r in caplog.records if r.name == "headgate.content"]
-    assert said["asked"] == {"model": "other", "input": ["call [number]"]}
+    shown = {"type": "image_url", "image_url": {"url": "[data]"}}
+    assert said["asked"] == {"model": "other", "input": ["call [number]", shown]}

@@ -14,7 +14,7 @@ from headgate.gateway import keys
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
 from headgate.gateway.passing import PassedOn
 from headgate.gateway.teams.retries import retry_of
-from headgate.gateway.telemetry.content import level_of, log_content
+from headgate.gateway.telemetry.content import level_of, log_content, without_data
 from headgate.gateway.upstream.endpoints import EVENTS, Endpoint
 from headgate.gateway.wire import headers, sse
 from headgate.gateway.wire.errors import ApiError, invalid
@@ -44,7 +44,7 @@ async def passed_on(
     passer = passing.find(endpoint, wanted.model, principal, others)
     if not endpoint.form and level_of(principal) != "off":
         try:
-            log_content(record, principal, {"asked": msgspec.json.decode(body)})
+            log_content(record, principal, {"asked": without_data(msgspec.json.decode(body))})
         except RecursionError:
             raise invalid("The request body is nested too deeply.", code="invalid_json") from None
     async with passing.answer(passer, endpoint, wanted, principal, record) as answer:

@@ -19,6 +19,9 @@ logger = logging.getLogger(LOGGER)
 
 ContentLevel = Literal["off", "redacted", "full"]
 
+_DATA_HEAD = 256
+"""Characters within which a data URL says of which type it is."""
+
 # Texts may be JSON, such as the arguments of a call: its escapes hide nothing.
 _HIDDEN = (
     # Possessive, and what is no address is taken as a whole: else each letter of a long word begins anew.
@@ -106,6 +109,17 @@ def log_content(record: RequestRecord, principal: Principal, said: Mapping[str, 
     if level != "off":
         shown = _without(said) if level == "redacted" else said
         logger.info(json.dumps({"id": record.request_id, "team": record.team, **shown}, ensure_ascii=False))
+
+
+def without_data(value: Any) -> Any:
+    """JSON without what is in data URLs, such as a picture's: that is in no log."""
+    if isinstance(value, dict):
+        return {key: without_data(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_data(inner) for inner in value]
+    if isinstance(value, str) and value[:5].lower() == "data:" and ";base64," in value[:_DATA_HEAD]:
+        return "[data]"
+    return value
 
 
 def asked_of(requests: Sequence[ChatRequest]) -> list[Any]:
