@@ -17,7 +17,8 @@ from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.forms import Part, read_form, write_form
 
 FORM = "multipart/form-data; boundary=b"
-names = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters='"\\'), min_size=1, max_size=8)
+# A `/` that a name begins with is left out, as of the path of a file; of several `;` aiohttp finds no name.
+names = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters='"\\/;'), min_size=1, max_size=8)
 parts = st.lists(
     st.builds(
         lambda name, value, filename: Part(name, memoryview(value), filename, None if filename is None else "a/b"),
@@ -78,6 +79,11 @@ def field(head: str, value: str = "x") -> bytes:
 
 
 NAMED = 'Content-Disposition: form-data; name="model"'
+
+
+def test_names_of_files_may_have_semicolons() -> None:
+    (part,) = read_form(FORM, field(f'{NAMED}; filename="a; b; c=d;.wav"') + b"--b--")
+    assert (part.name, part.filename) == ("model", "a; b; c=d;.wav")
 
 
 def test_an_empty_line_before_the_first_boundary_is_none_of_the_form() -> None:

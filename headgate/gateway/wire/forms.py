@@ -20,6 +20,7 @@ FORM = "multipart/form-data"
 _MOST_PARTS = 256
 _MOST_HEAD_BYTES = 8 * 1024
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PLAIN = ("binary", "8bit", "7bit")
 
 
@@ -103,7 +104,10 @@ def _part(head: bytes, value: memoryview) -> Part:
             # What is not UTF-8 is not printable either.
             raise _malformed("a part has a header that cannot be read")
         fields[name.lower()] = text.strip()
-    disposition, told = parse_content_disposition(fields.get("content-disposition"))
+    # Within quotes `;` parts nothing. What is put in its place stands in no header.
+    line = _QUOTED.sub(lambda found: found[0].replace(";", "\0"), fields.get("content-disposition", ""))
+    disposition, told = parse_content_disposition(line)
+    told = {key: text.replace("\0", ";") for key, text in told.items()}
     name = told.get("name", "")
     if disposition != "form-data" or not name:
         raise _malformed("a part has no name; expected 'Content-Disposition: form-data; name=\"…\"'")
