@@ -360,7 +360,7 @@ class Settings(BaseSettings):
         _distinct("id", [self.embeddings.id, *(m.id for m in self.local)])
         return self
 
-    @cached_property
+    @property
     def local(self) -> tuple[ModelSection, ...]:
         """The models of this process, adapters among them, each behind the model that it is of."""
         return tuple(each for model in self.models for each in model.models)
