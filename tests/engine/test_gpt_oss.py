@@ -197,3 +197,4 @@ def test_what_published_files_leave_out_is_as_transformers_has_it(folder: Path) 
     scaling = {**config["rope_parameters"], "rope_theta": None}
     older = {key: value for key, value in config.items() if key != "rope_parameters"}
     assert read_spec({**older, "rope_theta": 150000, "rope_scaling": scaling}) == spec
+    assert read_spec({**older, "rope_scaling": scaling}) == spec

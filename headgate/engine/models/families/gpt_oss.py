@@ -7,7 +7,8 @@ from dataclasses import replace
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.mixture import ALPHA
 from headgate.engine.models.config import Config
-from headgate.engine.models.families.common import base, windows
+from headgate.engine.models.families.common import base, head_dim_of, windows
+from headgate.engine.models.families.rotary import rope_of
 from headgate.engine.models.rope import RopeSpec
 from headgate.engine.models.spec import DecoderSpec, ExpertsSpec, WeightNames
 
@@ -18,11 +19,13 @@ def gpt_oss(config: Config, architecture: str) -> DecoderSpec:
     """Sinks beside the keys, windows in every other layer, and experts whose gates and ups are clamped."""
     if (alpha := config.number("swiglu_alpha", ALPHA)) != ALPHA:
         raise CheckpointError(f"config.json: swiglu_alpha {alpha} is not supported; it must be {ALPHA}")
-    scaled = config.get("rope_parameters") or config.get("rope_scaling")
-    theta = config.number("rope_theta", _THETA, above=1.0)
-    # What its class has where config.json says nothing.
-    usual = RopeSpec(theta, kind="yarn", factor=32.0, original_context=4096, truncate=False)
-    spec = base(config, architecture, rope=None if scaled else usual)
+    if config.get("rope_parameters") or config.get("rope_scaling"):
+        rope = rope_of(config, head_dim_of(config), theta=_THETA)
+    else:
+        # What its class has where config.json says nothing.
+        theta = config.number("rope_theta", _THETA, above=1.0)
+        rope = RopeSpec(theta, kind="yarn", factor=32.0, original_context=4096, truncate=False)
+    spec = base(config, architecture, rope=rope)
     if not config.get("layer_types"):
         window = config.integer("sliding_window")
         spec = replace(spec, windows=tuple(None if layer % 2 else window for layer in range(spec.layers)))

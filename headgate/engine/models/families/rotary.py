@@ -15,8 +15,12 @@ _KINDS: Mapping[str, RopeKind] = {
 }
 
 
-def rope_of(config: Config, head_dim: int, *, partial: bool = False, interleaved: bool = False) -> RopeSpec:
-    """The one rotation of all layers. `partial`: the family has heads of which some features stand still.
+def rope_of(
+    config: Config, head_dim: int, *, theta: float = 10000.0, partial: bool = False, interleaved: bool = False
+) -> RopeSpec:
+    """The one rotation of all layers. `theta`: what the family has where config.json says nothing of it.
+
+    `partial`: the family has heads of which some features stand still.
 
     Raises:
         CheckpointError: naming a key that is missing or has a value that cannot be served.
@@ -28,7 +32,7 @@ def rope_of(config: Config, head_dim: int, *, partial: bool = False, interleaved
     original = stated.integer(
         "original_max_position_embeddings", default=config.integer("max_position_embeddings", default=1)
     )
-    theta = (parameters if parameters.get("rope_theta") else config).number("rope_theta", 10000.0, above=1.0)
+    theta = (parameters if parameters.get("rope_theta") else config).number("rope_theta", theta, above=1.0)
     rotated = _rotated(config, parameters, head_dim, partial=partial)
     return _rope(config, parameters, theta, original, head_dim, rotated, interleaved=interleaved)
 
