@@ -95,13 +95,24 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
         raise UnknownArchitecture(f"config.json: architecture {name!r} is not known; known are {', '.join(known())}")
     check_quantization(config, stacks=name == "GptOssForCausalLM")
     if name in _SEEING:
-        return _text_model(config, name)
-    return _READERS[name](Config({**_LEFT_OUT.get(name, {}), **config}), name)
+        return _checked(_text_model(config, name))
+    return _checked(_READERS[name](Config({**_LEFT_OUT.get(name, {}), **config}), name))
 
 
 def known() -> list[str]:
     """Names of the architectures that can be served, sorted."""
     return sorted([*_READERS, *_SEEING])
+
+
+def _checked(spec: DecoderSpec) -> DecoderSpec:
+    """What holds in all families that have experts."""
+    experts = spec.experts
+    if experts is not None and experts.per_token > experts.count:
+        raise CheckpointError(
+            f"config.json: num_experts_per_tok must be {experts.count} at most, which is how many experts there are, "
+            f"got {experts.per_token}"
+        )
+    return spec
 
 
 def _text_model(config: Mapping[str, Any], name: str) -> DecoderSpec:

@@ -123,6 +123,7 @@ ROUTER = "model.layers.1.mlp.gate.weight"
             r"layer_types must be",
         ),
         (edit_config(sliding_window=8, use_sliding_window=True, layer_types=["sideways"] * 3), r"layer_types must be"),
+        (edit_config(num_experts_per_tok=7), r"num_experts_per_tok must be 6 at most, which is .*, got 7"),
         (edit_config(decoder_sparse_step=0), r"decoder_sparse_step must be a positive integer, got 0"),
         (edit_config(mlp_only_layers=1), r"mlp_only_layers must be a list of layers, got 1"),
         (edit_scheme(config_groups={"group_0": None}), r"config_groups must be an object of objects.*got"),
