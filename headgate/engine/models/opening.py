@@ -15,6 +15,9 @@ from headgate.engine.models.tensors import Tensors, read_json
 
 logger = logging.getLogger(__name__)
 
+_PARTS = ("embed_tokens", "layers", "norm")
+"""Of what `Places.model` names. What sees may be called alike but for these."""
+
 T_co = TypeVar("T_co", bound=Tensors, covariant=True)
 
 
@@ -47,11 +50,15 @@ class Opened(Generic[T_co]):
         return (*self.spec.names.unread, self.head) if self.spec.tied_head else self.spec.names.unread
 
     def stored(self, name: str) -> str:
-        """The name that the files have for a tensor which other versions of transformers may call otherwise."""
-        for other in self.spec.names.places:
-            for there, here in ((other.model, self.places.model), (other.head, self.places.head)):
-                if name.startswith(f"{there}."):
-                    return here + name.removeprefix(there)
+        """The name that the files have for a tensor which other versions of transformers may call otherwise.
+
+        So may its class of the decoder alone, where the files have what sees beside it.
+        """
+        for other in (*self.spec.names.places, Places()):
+            if name.startswith(tuple(f"{other.model}.{part}." for part in _PARTS)):
+                return self.places.model + name.removeprefix(other.model)
+            if name.startswith(f"{other.head}."):
+                return self.places.head + name.removeprefix(other.head)
         return name
 
 

@@ -68,9 +68,13 @@ def test_logits_are_those_of_the_merged_checkpoint(
     assert ours.revision != plain.revision
 
 
-@pytest.mark.parametrize("architecture", ["gemma3-seeing", "mistral3"])
+@pytest.mark.parametrize(
+    ("architecture", "called"),
+    [("gemma3-seeing", "model.language_model"), ("mistral3", "model.language_model"), ("gemma3-seeing", "model")],
+    ids=["gemma", "mistral", "the text model alone"],
+)
 def test_names_of_other_versions_of_transformers_are_those_of_the_files(
-    architecture: str, make_checkpoint: MakeCheckpoint, tmp_path: Path
+    architecture: str, called: str, make_checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
     """The modules that were trained are not called as the files' tensors are; what sees was trained, too."""
     base, adapter = make_checkpoint(architecture), tmp_path / "adapter"
@@ -78,12 +82,12 @@ def test_names_of_other_versions_of_transformers_are_those_of_the_files(
     merged = {name: tensor for name, tensor in merged.items() if name.startswith("language_model.model.")}
     with_tensors(
         lambda tensors: [
-            tensors.update({name.replace(".language_model.model.", ".model.language_model."): tensors.pop(name)})
+            tensors.update({name.replace(".language_model.model.", f".{called}."): tensors.pop(name)})
             for name in list(tensors)
             if ".language_model.model." in name
         ]
     )(adapter)
-    pattern = {"model.language_model.layers.1.self_attn.q_proj": ALPHA, "layers.1.self_attn.q_proj": 999}
+    pattern = {f"{called}.layers.1.self_attn.q_proj": ALPHA, "layers.1.self_attn.q_proj": 999}
     stating(alpha_pattern=pattern)(adapter)
     ours = load_decoder(base, ReferenceKernels(), dtype="float32", adapter=adapter)
     theirs = load_decoder(merged_twin(base, tmp_path / "twin", merged), ReferenceKernels(), dtype="float32")
