@@ -154,10 +154,13 @@ class _Reader:
         return replace(weights, layers=layers)
 
     def _layer(self, layer: Layer, fed: Owners) -> Layer:
-        every, mlp = self.rows.every, layer.mlp
+        every, mlp, delta = self.rows.every, layer.mlp, layer.delta
         if isinstance(mlp, Mlp):
             mlp = replace(mlp, gate_up=self._linear(mlp.gate_up, fed), down=self._linear(mlp.down, fed))
-        return replace(layer, qkv=self._linear(layer.qkv, every), output=self._linear(layer.output, every), mlp=mlp)
+        if delta is not None:
+            delta = replace(delta, gates=self._linear(delta.gates, every))
+        qkv, output = self._linear(layer.qkv, every), self._linear(layer.output, every)
+        return replace(layer, qkv=qkv, output=output, mlp=mlp, delta=delta)
 
     def _linear(self, base: Linear, owners: Owners) -> Linear:
         factors = self._factors.pop(id(base), None)
@@ -194,8 +197,9 @@ def _diagonal(blocks: Sequence[Tensor]) -> Tensor:
 
 def _linears(layer: Layer) -> tuple[Linear, ...]:
     """Those that rows may have factors of."""
-    mlp = layer.mlp
-    return layer.qkv, layer.output, *((mlp.gate_up, mlp.down) if isinstance(mlp, Mlp) else ())
+    mlp, delta = layer.mlp, layer.delta
+    gates = () if delta is None else (delta.gates,)
+    return layer.qkv, layer.output, *gates, *((mlp.gate_up, mlp.down) if isinstance(mlp, Mlp) else ())
 
 
 def _refuse_rest(folder: Path, left: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import transformers
 from adapter_files import write_adapter
 from packed_checkpoints import gptq_scheme, write_packed
 from safetensors.torch import load_file, save_file
-from tiny_models import MakeCheckpoint
+from tiny_models import COMMON, EXPERTS, MakeCheckpoint
 from torch import Tensor
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
@@ -110,6 +110,50 @@ def test_logits_are_those_of_peft(make_checkpoint: MakeCheckpoint, tmp_path: Pat
         wanted = tuned.eval()(torch.arange(3, 11).unsqueeze(0)).logits[0, -1]
     ours = logits(adapted(base, {"a": tmp_path}), [1, 0], [8, 3])
     torch.testing.assert_close(ours[0], wanted, rtol=0, atol=5e-5)
+
+
+DELTA: dict[str, Any] = {
+    **{"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16},
+    **{"linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "head_dim": 32},
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+}
+EYE = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64}
+
+
+def test_all_linear_layers_of_the_delta_rule_have_factors(tmp_path: Path) -> None:
+    """Where the files have what sees beside it, too: tuned was the class of the text model alone."""
+    torch.manual_seed(0)
+    config = transformers.Qwen3_5Config(text_config={**COMMON, **DELTA}, vision_config=EYE, tie_word_embeddings=True)
+    transformers.Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    model.lm_head.weight = model.model.embed_tokens.weight  # whose tie is stated of the whole
+    tuned: Any = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    torch.manual_seed(3)
+    with torch.inference_mode():
+        for name, parameter in tuned.named_parameters():
+            if "lora_B" in name:
+                parameter.copy_(torch.randn(parameter.shape) / 5)
+        tuned.save_pretrained(tmp_path / "a")
+        wanted = tuned.eval()(torch.arange(3, 11).unsqueeze(0)).logits[0, -1]
+    decoder = adapted(tmp_path, {"a": tmp_path / "a"})
+    merged = load_decoder(tmp_path, ReferenceKernels(), dtype="float32", adapter=tmp_path / "a").decoder
+    torch.testing.assert_close(logits(decoder, [1, 0], [8, 3])[0], wanted, rtol=0, atol=5e-5)
+    torch.testing.assert_close(logits(merged, None, [8])[0], wanted, rtol=0, atol=5e-5)
+
+
+def test_projections_that_lie_head_by_head_have_factors(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    experts = {**EXPERTS, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+    config = transformers.Qwen3NextConfig(**COMMON, **DELTA, **experts)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    kinds = {"one": ("in_proj_ba", "q_proj"), "other": ("in_proj_qkvz", "in_proj_ba", "out_proj")}
+    folders = {name: write_adapter(tmp_path, tmp_path / name, kind)[0] for name, kind in kinds.items()}
+    decoder = adapted(tmp_path, folders)
+    for number, folder in enumerate(folders.values(), 1):
+        merged = load_decoder(tmp_path, ReferenceKernels(), dtype="float32", adapter=folder).decoder
+        mixed = logits(decoder, (number, 0, 3 - number, number))
+        for at in (0, 3):
+            torch.testing.assert_close(mixed[at], logits(merged)[at], rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("how", [{"fmt": "int8"}, {"fmt": "int4"}, {"dtype": "bfloat16"}, {}], ids=str)
