@@ -251,7 +251,7 @@ def _watch(app: web.Application) -> None:
         loader,
         app[keys.ADMISSION].accounts,
         app[keys.TEAMS],
-        History(metrics.registry, traces, loader.models, lambda: lifecycle.in_flight),
+        History(metrics.registry, traces, loader.lanes, lambda: lifecycle.in_flight),
         time.monotonic(),
     )
     app[dashboard.FILES] = page_files()

@@ -151,9 +151,9 @@ class Loader:
         return self._redis
 
     @property
-    def models(self) -> Mapping[str, LocalModel]:
-        """The engine's, once they are loaded."""
-        return self._engine.models
+    def lanes(self) -> Mapping[str, LocalModel]:
+        """Of the engine's models, once they are loaded, those whose steps are their own."""
+        return self._engine.lanes
 
     @property
     def backend(self) -> Backend:

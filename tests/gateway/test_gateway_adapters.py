@@ -20,6 +20,7 @@ from road_site import CLASSIFIER, RED
 from team_files import key, write_team
 
 from headgate.gateway import keys
+from headgate.gateway.api.dashboard import WATCHED
 from headgate.gateway.cli import main
 from headgate.gateway.destinations import Live
 from headgate.gateway.routes import Routes
@@ -113,6 +114,16 @@ async def test_each_is_counted_by_itself_and_the_engine_once(serve: Serve) -> No
     states = (await (await client.get("/admin/models")).json())["models"]
     assert {state["state"] for state in states} == {"asleep"}, "they share what sleeps"
     assert (await ask(client, "sql", **{"Cache-Control": "no-cache"}))[0] == 200
+
+
+async def test_the_dashboard_counts_what_runs_once(serve: Serve) -> None:
+    client = await serve()
+    body = {**ASK, "model": "sql", "n": 8, "max_tokens": 300, "stream": True}
+    async with client.post(CHAT, json=body, headers={"Cache-Control": "no-cache"}) as response:
+        await response.content.readline()
+        history = client.app[WATCHED].history
+        history.take()
+        assert history.since(0)[-1].running == 8
 
 
 async def test_teams_are_allowed_adapters_as_models(serve: Serve, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class History:
         Args:
             registry: has the traffic's series.
             traces: count the requests: a series for each of their labels would take longer to add up.
-            models: whose queues are looked at.
+            models: whose queues are looked at, each by one of those that share it.
             in_flight: requests on the road.
             clock: monotonic seconds.
             wall: seconds since the epoch.
