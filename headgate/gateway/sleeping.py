@@ -28,6 +28,7 @@ class Sleep:
         self._section = SleepSection() if section is None else section
         self._clock = clock
         self._seen: tuple[int, ...] = ()
+        self._wakes = self.stats.wakes
         self._since = clock()
 
     @property
@@ -70,7 +71,7 @@ class Sleep:
         """Have it be there. EngineError where it cannot be."""
         if self._sleeper is not None:
             await asyncio.shield(asyncio.wrap_future(self._sleeper.wake()))
-            self._since = self._clock()
+            self._wakes, self._since = self.stats.wakes, self._clock()
 
     async def sleep(self) -> None:
         """Have it sleep. ModelBusy where it is wanted."""
@@ -80,9 +81,10 @@ class Sleep:
     async def look(self) -> None:
         """Have it sleep if it had nothing to do for as long as is set."""
         stats, now = self._model.stats(), self._clock()
-        seen = (stats.steps, stats.running, stats.waiting, stats.background)
-        if seen != self._seen or any(seen[1:]):
-            self._seen, self._since = seen, now
+        seen, wakes = (stats.steps, stats.running, stats.waiting, stats.background), self.stats.wakes
+        # A model that shares it may have woken it, which has another one of these.
+        if seen != self._seen or any(seen[1:]) or wakes != self._wakes:
+            self._seen, self._wakes, self._since = seen, wakes, now
         elif self._section.idle_s and self.awake and now - self._since >= self._section.idle_s:
             try:
                 await self.sleep()

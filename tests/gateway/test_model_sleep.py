@@ -163,6 +163,10 @@ async def test_an_idle_model_sleeps_after_the_seconds_that_are_set(serve: Serve)
     await sleep.wake()
     assert await look(sleep, 129.0) == "awake", "who woke it may be about to ask"
     assert await look(sleep, 130.0) == "asleep"
+    now[0] = 150.0
+    await never.wake()
+    assert await look(sleep, 151.0, 160.0) == "awake", "so may who woke it by the name of an adapter, which shares it"
+    assert await look(sleep, 161.0) == "asleep"
 
 
 async def test_what_nobody_waits_for_wakes_no_model(serve: Serve, tmp_path: Path) -> None:
