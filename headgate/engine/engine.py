@@ -183,10 +183,13 @@ class Engine:
         """
         try:
             self._load(specs)
-        except (RuntimeError, MemoryError) as error:
-            if not lacks_memory(error):
-                raise
-            raise ModelsTooLarge(self.device, error) from error
+        except BaseException as error:
+            if self._tiering is not None:
+                self._tiering.close()  # another engine may have the folder
+                self._tiering = None
+            if isinstance(error, (RuntimeError, MemoryError)) and lacks_memory(error):
+                raise ModelsTooLarge(self.device, error) from error
+            raise
 
     def _load(self, specs: Sequence[ModelSpec]) -> None:
         settings = self._settings

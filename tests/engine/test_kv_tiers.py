@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.errors import CheckpointError
 from headgate.engine.kv.disk import DiskFolder, KVFolderError
 from headgate.engine.kv.tiers import TierStats
 from headgate.engine.limits import Limits
@@ -405,3 +406,13 @@ def test_two_engines_have_a_folder_each(tiny_checkpoint: Path, tmp_path: Path) -
         assert model.stats().tiers is None
     with served(settings, tiny_checkpoint) as model:
         assert model.stats().tiers is not None
+
+
+def test_an_engine_that_loads_nothing_leaves_the_folder_to_others(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Without a word from whoever called it: there is nothing to stop."""
+    settings = EngineSettings(device="cpu", kv_bytes=1 << 20, kv_disk_path=tmp_path / "kv")
+    with pytest.raises(CheckpointError, match="'a'"):
+        Engine(settings).load(ModelSpec("m", tiny_checkpoint, adapters={"a": tmp_path}))
+    engine = Engine(settings)
+    engine.load(ModelSpec("m", tiny_checkpoint))
+    engine.stop()
