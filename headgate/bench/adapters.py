@@ -19,9 +19,10 @@ from headgate.bench.checkpoints import model_folder
 from headgate.bench.engine import EngineBench, Timing, Tokens
 from headgate.bench.options import at_once, model_option, weights_option
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import Engine, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.models.tensors import CheckpointTensors
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.settings import ModelSpec
 
 _PROMPT = 32
 _LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -52,9 +52,10 @@ from headgate.bench.soak.command import soak
 from headgate.bench.start import start as start_once
 from headgate.bench.streams import streams
 from headgate.bench.workloads import Workload, decode, mixed, prefill
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 _BATCHES = {"decode": (1, 8, 32), "b1": (1,), "b8": (8,), "b32": (32,)}
 _ALL = ("prefill", "decode", "mixed")

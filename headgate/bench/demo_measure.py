@@ -14,8 +14,9 @@ from headgate.bench.engine import EngineBench
 from headgate.bench.workloads import decode
 from headgate.engine.demo import Name
 from headgate.engine.demo.tasks import FAMILIES, Sample
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.model_info import ModelInfo
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.training.evaluate import Answer, ask
 
 NAMES: tuple[Name, ...] = ("teacher", "student", "undistilled")

@@ -18,8 +18,9 @@ from headgate.bench.checkpoints import model_folder
 from headgate.bench.engine import EngineBench, Timing, Tokens
 from headgate.bench.options import at_once, model_option, weights_option
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import Engine, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.settings import ModelSpec
 
 _PROMPT = 32
 _CHANGED = 0.1

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 Tokens = tuple[int, ...]
 Arrival = tuple[float, Sequence[Delta]]

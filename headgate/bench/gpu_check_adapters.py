@@ -12,10 +12,11 @@ from headgate.bench.adapters import write_adapter
 from headgate.bench.engine import EngineBench, Tokens, all_answered, started
 from headgate.bench.gpu_check_engine import recorded
 from headgate.bench.workloads import Workload
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 _PROMPT = tuple(range(10, 74))
 _CLOSE = 0.05

@@ -34,7 +34,6 @@ from headgate.bench.gpu_check_speed import (
 from headgate.bench.gpu_check_stages import Stage, StageFailed
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.workloads import Workload, decode
-from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.checks.fp8 import fp8_checks
 from headgate.engine.kernels.checks.inputs import Draw, Sizes
 from headgate.engine.kernels.checks.line import Line
@@ -42,6 +41,7 @@ from headgate.engine.kernels.checks.operations import kernel_checks
 from headgate.engine.kernels.checks.rows import row_checks
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.settings import EngineSettings
 
 _KINDS: tuple[KernelSet, KernelSet] = "triton", "reference"
 _ROUNDED: tuple[WeightFormat, ...] = "int8", "int4"

@@ -12,9 +12,10 @@ import torch
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.engine import EngineBench, started
 from headgate.bench.workloads import Workload, decode
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 
 def workloads(longest: int = 1024, sequences: int = 256) -> tuple[Workload, ...]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from headgate.bench.gpu_check_stages import StageFailed
 from headgate.bench.workloads import Workload
-from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.checks.line import Line
+from headgate.engine.settings import EngineSettings
 
 _PROMPT = 64
 _REST_S = 8.0

@@ -14,11 +14,11 @@ from headgate.bench.engine import all_answered, started
 from headgate.bench.gpu_check_engine import recorded
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.demo import checkpoint
-from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 _NEW = 48
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from headgate.bench.engine import all_answered, started
 from headgate.bench.gpu_check_engine import recorded
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 _PROMPT = tuple(range(10, 74))
 _LEAST_BACK = 0.9

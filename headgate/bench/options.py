@@ -15,8 +15,8 @@ from typing import Any, TypeVar, get_args
 import click
 
 from headgate.bench.checkpoints import SHAPES
-from headgate.engine.engine import EngineSettings
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.settings import EngineSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -13,8 +13,8 @@ import click
 
 from headgate.bench.engine import EngineBench, started
 from headgate.bench.workloads import Workload
-from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.kv.tiers import TierStats
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 _WARM_UP = Workload("warm-up", ((16, 4),))
 _DISK_BYTES = 1 << 40

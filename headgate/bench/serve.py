@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from headgate.bench.engine import EngineBench, started
 from headgate.bench.servers import Server, gateway
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 _FIRST = 192
 """Most new tokens of a stream before it counts: more steps than are launched before they are recorded."""

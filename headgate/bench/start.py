@@ -63,9 +63,10 @@ def start(folder: Path, weights: WeightFormat, threads: int | None) -> Start:
 
 def _serve_one(folder: Path, weights: WeightFormat, threads: int | None) -> None:
     # Imported here: how long that takes is part of what is measured.
-    from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+    from headgate.engine.engine import Engine
     from headgate.engine.request import Delta, Request
     from headgate.engine.sampling.params import SamplingParams
+    from headgate.engine.settings import EngineSettings, ModelSpec
 
     imported = _memory("VmRSS")
     before = time.perf_counter()

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.graphs import Bucket, Buckets, Recorder
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.device_rows import DeviceStep, RowKernels, RowState
@@ -25,7 +26,6 @@ from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.rows import Rows
 from headgate.engine.sampling.upload import upload
-from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 
 _MANY = 64

@@ -7,11 +7,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
 import torch
 
@@ -20,17 +19,16 @@ from headgate.engine.cpu_time import bounded_threads
 from headgate.engine.device import computing_on, open_device
 from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, lacks_memory
 from headgate.engine.graphs import GraphRecorder
-from headgate.engine.kernels.choice import KernelSet, choose_kernels, row_kernels
+from headgate.engine.kernels.choice import choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionShape
 from headgate.engine.kv.budget import divided, kv_budget
 from headgate.engine.kv.states import StateSlots
-from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype, state_bytes
+from headgate.engine.kv.store import KVStore, kv_bytes_per_token, kv_dtype, state_bytes
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
 from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
-from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.model_info import ModelInfo
@@ -38,21 +36,21 @@ from headgate.engine.models.adapted import AdapterFacts
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.generation import hand_over, sampling_defaults
 from headgate.engine.models.language_model import LanguageModel
-from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in
+from headgate.engine.models.loader import LoadedDecoder, computed_in
 from headgate.engine.models.loading import load_model
 from headgate.engine.models.opening import open_checkpoint
 from headgate.engine.models.resting import Parked, ReadAgain
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
-from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.sleeper import Sleeper
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
 from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
-from headgate.engine.text.tool_calls import ToolFormat, tool_format
+from headgate.engine.text.tool_calls import tool_format
 from headgate.engine.tiering import Tiering, model_parts
 from headgate.engine.trial import Shapes, proved
 
@@ -60,64 +58,6 @@ logger = logging.getLogger(__name__)
 
 _TELLING_S = 3.0
 """Seconds between two lines of the log on how far a model is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """A model to load.
-
-    `context_length` lowers the checkpoint's own limit; `weights` is the linear layers' format; `tool_calls` is how it
-    writes calls of functions, "auto" as its chat template teaches it; `adapter` is the folder of a LoRA adapter of the
-    checkpoint, which becomes part of the weights. `adapters` are folders of others by name, each one a model more that
-    shares all of this one: see AdaptedDecoder.
-    """
-
-    name: str
-    path: Path
-    dtype: Dtype = "auto"
-    weights: WeightFormat = "native"
-    context_length: int | None = None
-    tool_calls: ToolFormat | Literal["auto"] = "auto"
-    adapter: Path | None = None
-    adapters: Mapping[str, Path] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings(Limits):
-    """How the engine uses its device, within the limits of each step of each model.
-
-    Attributes:
-        device: "auto" (cuda if there is one), "cpu", "cuda" or "cuda:N".
-        block_size: tokens per block of the KV cache.
-        kv_bytes: KV cache of all models together; None takes a quarter of the host's memory or 80 % of what the GPU
-            has left after the weights, less where the largest step, which is tried, needs more. On the CPU memory is
-            used as blocks are, not at once.
-        kv_dtype: "auto" (the dtype a model computes in), "int8" (half of that memory and reading, see KVLayer) or "fp8"
-            (as much, of plain torch or on GPUs that compute with it).
-        threads: for operators on the CPU; None leaves torch's own choice.
-        prefix_cache: reuse the blocks of equal prefixes within a tenant.
-        kernels: "auto" (compiled ones where they were built, Triton's on CUDA, if they are right there: see `trial`),
-            "reference" (plain torch) or "triton" (on CUDA, whatever the GPU).
-        decode_ahead: begin a step of decoding before the last one was read, by CUDA graphs on CUDA. None: where the
-            kernels are those of Triton. True is refused where kernels have no such steps.
-        keep_quantized: write quantised weights to disk beside their checkpoint, and map them at the next start.
-        kv_host_bytes: host memory for blocks that the KV cache overwrites, of all models together; 0: none.
-        kv_disk_path: a folder for them, which the next start finds them in; None: none. It tells what prompts said.
-        kv_disk_bytes: most that is in it.
-    """
-
-    device: str = "auto"
-    block_size: int = 16
-    kv_bytes: int | None = None
-    kv_dtype: KVDtype = "auto"
-    threads: int | None = None
-    prefix_cache: bool = True
-    kernels: KernelSet = "auto"
-    decode_ahead: bool | None = None
-    keep_quantized: bool = True
-    kv_host_bytes: int = 0
-    kv_disk_path: Path | None = None
-    kv_disk_bytes: int = 10_000_000_000
 
 
 class Engine:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.kernels.interface import DecodeBatch, Forms
 from headgate.engine.kernels.states import StepStates
 from headgate.engine.sampling.noise import stream_key
-from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 
 

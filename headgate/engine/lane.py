@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.errors import lacks_memory
 from headgate.engine.inputs import Interrupt
 from headgate.engine.request import (
@@ -21,7 +22,7 @@ from headgate.engine.request import (
     TokenScore,
 )
 from headgate.engine.runner import Probed, Runner, Sampled, Scored
-from headgate.engine.scheduler import Chunk, Scheduler
+from headgate.engine.scheduler import Scheduler
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.planner import Planner
 from headgate.engine.stats import ModelStats

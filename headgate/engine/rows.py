@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.inputs import stream
 from headgate.engine.kernels.device_rows import (
     BIASES,
@@ -24,7 +25,6 @@ from headgate.engine.kernels.device_rows import (
 )
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sampling.upload import upload
-from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 
 

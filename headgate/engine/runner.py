@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.ahead import AheadDecoder, Decoded
+from headgate.engine.chunk import Chunk
 from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_states, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.records import BlockRecords, block_records
@@ -27,7 +28,6 @@ from headgate.engine.sampling.forms import GuidedForms
 from headgate.engine.sampling.grammar import GrammarError, Guide
 from headgate.engine.sampling.logprobs import measure, read
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
-from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.verifier import holding
 

@@ -22,9 +22,10 @@ from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
 from headgate.cache.store.journal import FileJournal
 from headgate.cache.store.memory import MemoryStore, elapsed
-from headgate.engine.engine import Engine, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import EngineError
 from headgate.engine.local import LocalModel
+from headgate.engine.settings import ModelSpec
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits

@@ -14,7 +14,8 @@ from headgate.cache.labels import Calibration, load_calibration
 from headgate.cache.store.base import Store
 from headgate.cache.store.journal import Journal
 from headgate.cache.watch import Watch
-from headgate.engine.engine import Engine, EngineSettings
+from headgate.engine.engine import Engine
+from headgate.engine.settings import EngineSettings
 from headgate.gateway.audits import Audits
 from headgate.gateway.cache_settings import CacheSection, SemanticCacheSection
 from headgate.gateway.embedding_model import model_folder

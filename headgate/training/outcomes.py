@@ -19,12 +19,13 @@ from headgate.cache.encoder import BertEncoder
 from headgate.engine.demo.tasks import BEYOND, Message, Sample, generate, grade
 from headgate.engine.demo.tasks.draw import hashed
 from headgate.engine.demo.tasks.grading import Grading
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.judged import Probe, Score
 from headgate.engine.local import LocalModel
 from headgate.engine.models.generation import hand_over
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.text.chat_template import TemplateError
 from headgate.routing.cascade import HELD_TOKENS, QUANTILES, quantile_of
 from headgate.routing.core import MOST_CORES, cores

@@ -22,10 +22,11 @@ from headgate.bench.engine import EngineBench, bytes_decoding, started
 from headgate.bench.serve import server
 from headgate.bench.servers import no_settings, without_settings
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.loader import load_decoder
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.text.tokenizer import Tokenizer
 
 

@@ -48,7 +48,6 @@ from headgate.bench.gpu_check_stages import Outcome, Stage, StageFailed, run_sta
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.serve import Comparison
 from headgate.bench.workloads import Workload, decode
-from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.checks.inputs import Draw, Sizes
 from headgate.engine.kernels.checks.line import Line, relative_error
 from headgate.engine.kernels.checks.operations import kernel_checks
@@ -56,6 +55,7 @@ from headgate.engine.kernels.checks.rows import SETTINGS, row_checks
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings
 
 CPU = torch.device("cpu")
 SMALL = Sizes(

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.local import LocalModel
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from itertools import count
 import numpy as np
 import torch
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kv.disk import DiskTier
 from headgate.engine.kv.shelf import Shelf
@@ -24,7 +25,7 @@ from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, TokenScore
 from headgate.engine.runner import Probed, Sampled, Scored
-from headgate.engine.scheduler import Chunk, Scheduler
+from headgate.engine.scheduler import Scheduler
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.verifier import holding
 

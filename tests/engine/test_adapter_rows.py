@@ -18,7 +18,8 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.bench.engine import all_answered
 from headgate.engine.ahead import AheadDecoder
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.chunk import Chunk
+from headgate.engine.engine import Engine
 from headgate.engine.errors import UnknownModel, WakeFailed
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.reference import ReferenceKernels
@@ -29,8 +30,8 @@ from headgate.engine.models.loader import load_decoder
 from headgate.engine.request import Finish, Request
 from headgate.engine.runner import Runner, Sampled
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence as EngineSequence
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 NAMES = ("base", "a", "b", "c")
 SIX = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)

@@ -14,7 +14,7 @@ import torch
 from engine_site import StartLine, serving
 
 from headgate.engine.ahead import AheadDecoder
-from headgate.engine.engine import Engine, EngineSettings
+from headgate.engine.engine import Engine
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import POSITION, RowState
 from headgate.engine.kernels.reference import ReferenceKernels
@@ -24,6 +24,7 @@ from headgate.engine.local import LocalModel
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.runner import Runner
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings
 
 CPU = torch.device("cpu")
 AHEAD = EngineSettings(device="cpu", kernels="reference", block_size=4, decode_ahead=True)

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from headgate.engine.device import open_device
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import ModelsTooLarge
 from headgate.engine.kv.store import KVStore
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 
 @pytest.mark.parametrize(

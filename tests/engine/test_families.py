@@ -13,11 +13,12 @@ import transformers
 from engine_site import serving
 from tiny_models import ARCHITECTURES, COMMON, MakeCheckpoint, write_tokenizer
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
 from headgate.engine.local import LocalModel
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 PHI = {"architectures": ["Phi3ForCausalLM"], **COMMON, **ARCHITECTURES["phi3-longrope"][1]}
 # As published, but for what other software reads.

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from tiny_models import write_tokenizer
 from torch import Tensor
 
-from headgate.engine.engine import EngineSettings
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
@@ -31,6 +30,7 @@ from headgate.engine.models.loader import load_decoder
 from headgate.engine.models.loading import read_facts
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings
 
 STATUS = native_status()
 native = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")

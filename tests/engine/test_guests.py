@@ -16,13 +16,14 @@ from greedy_oracle import likeliest
 from safetensors.torch import load_file, save_file
 from tiny_models import COMMON, write_tokenizer
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.local import LocalModel
 from headgate.engine.models.guest_loading import guest_facts
 from headgate.engine.models.loading import check_config, read_facts
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 NEW = 24
 PROMPTS = [torch.randint(3, 320, (n,), generator=torch.Generator().manual_seed(n)).tolist() for n in (37, 5, 64, 90)]

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from test_guests import NEW, PROMPTS, complete, complete_all, oracle, write
 from tiny_models import COMMON, write_tokenizer
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.local import LocalModel
 from headgate.engine.models import guest_states, state_passes
@@ -26,6 +26,7 @@ from headgate.engine.models.spec import DeltaSpec
 from headgate.engine.quant.linear import DenseLinear
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 DELTA = {
     **{"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16},

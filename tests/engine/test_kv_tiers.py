@@ -19,7 +19,7 @@ from lane_memory import BLOCK_SIZE, MemoryRecords, tiered_lane
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kv.disk import DiskFolder, KVFolderError
 from headgate.engine.kv.tiers import TierStats
@@ -27,6 +27,7 @@ from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel
 from headgate.engine.request import Finish, Priority, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 ONE = SamplingParams(max_tokens=1, ignore_eos=True)
 LIMITS = Limits(max_step_tokens=40, max_running=2)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from lane_memory import BLOCK_SIZE, BLOCKS, EOS, LIMITS, MemoryModel, following, lane_of, tiered_lane
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, Priority, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Chunk, Scheduler
+from headgate.engine.scheduler import Scheduler
 
 PINNED = 3
 

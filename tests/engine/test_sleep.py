@@ -19,7 +19,7 @@ import torch
 from lane_memory import BLOCK_SIZE, MemoryModel, lane_of
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import ModelBusy, WakeFailed
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kernels.reference import ReferenceKernels
@@ -32,6 +32,7 @@ from headgate.engine.models.resting import Parked, storages
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Delta, Finish, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.sleeper import Sleeper
 
 BLOCKS = 20

@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.chunk import Chunk
+from headgate.engine.engine import Engine
 from headgate.engine.errors import EngineStopped, PromptTooLong, UnknownModel
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.choice import choose_kernels
@@ -29,7 +30,8 @@ from headgate.engine.loop import StepLoop
 from headgate.engine.request import Delta, Request
 from headgate.engine.runner import Sampled
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Chunk, Scheduler
+from headgate.engine.scheduler import Scheduler
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
 

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.choice import TextDelta
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar, GrammarError
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.text.answer_grammar import CallForm, answer_grammar, json_grammar
 from headgate.engine.text.tagged_grammar import FormError
 from headgate.engine.text.tool_calls import TOOL_FORMATS, ToolCallReader, ToolFormat

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.inputs import Sizes, rounded
 from headgate.engine.kernels.choice import KernelChoice
 from headgate.engine.kernels.interface import HeadNorms
@@ -25,6 +25,7 @@ from headgate.engine.kernels.mixture import Mixture, MixtureWeights, ReferenceMi
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.quant.linear import DenseLinear, Linear, WeightFormat
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.trial import Shapes, proved, wrong_in
 
 CPU = torch.device("cpu")

@@ -21,8 +21,9 @@ from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import StoredChoice
 from headgate.cache.watch import Watch
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
 from headgate.gateway.cache_settings import AuditSection

@@ -11,7 +11,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from headgate.cache.fingerprint import Fingerprinter
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.gateway.answers import Answers
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.pipeline import Road

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.demo import checkpoint
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.gateway.attachments import Document, Picture, Piece, Sound
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.question import Bypass, CachePolicy, Question, normalized, question_of

@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 
 from headgate.engine.demo.tasks import each_cell
 from headgate.engine.demo.tokenizer import train_tokenizer
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.models.generation import hand_over
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.training import evaluate, rare, recipe
 from headgate.training.card import Training, card
 from headgate.training.evaluate import Answer

@@ -12,9 +12,9 @@ import torch
 from headgate import __version__
 from headgate.bench.engine import EngineBench, started
 from headgate.bench.peers.protocol import About, Prompts, Round, serve
-from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 
 def main(folder: Path, weights: str, threads: int) -> None:

@@ -32,9 +32,9 @@ from headgate.bench.routing.wordings import lines as wordings_lines
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
 from headgate.engine.demo import checkpoint
-from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel
 from headgate.engine.models.identity import checkpoint_identity
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.routing.outcomes import OutcomeTable, TableError
 from headgate.routing.quality import FittedQuality
 from headgate.routing.types import Vector

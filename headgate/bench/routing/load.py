@@ -27,7 +27,8 @@ from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tasks import each_cell, grade
 from headgate.engine.demo.tokenizer import load_tokenizer
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.gateway.answers import Answers
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.pipeline import Road

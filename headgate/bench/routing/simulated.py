@@ -19,7 +19,7 @@ from rich.table import Table
 from headgate.bench.engine import started
 from headgate.bench.output import at_share
 from headgate.bench.routing.set_ups import SETUPS, SIGNALS, Variant
-from headgate.engine.engine import EngineSettings, ModelSpec
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.gateway.local_destination import LocalDestination
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.policy import Judgement, Policy, Router

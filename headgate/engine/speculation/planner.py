@@ -13,7 +13,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import pairwise
 
-from headgate.engine.scheduler import Chunk
+from headgate.engine.chunk import Chunk
 from headgate.engine.speculation.draft import Draft
 
 _WIDTHS = (1, 3, 7, 15, 31)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.cpu.kernels import CpuKernels
 from headgate.engine.kv.store import KVStore
@@ -15,7 +16,6 @@ from headgate.engine.request import Request
 from headgate.engine.runner import Runner, Sampled
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 
 BLOCK, BLOCKS = 4, 400

@@ -10,6 +10,7 @@ from decode_sequences import BLOCK, BLOCKS, PARAMS, OneByOne, Sequences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.demo import checkpoint
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
@@ -19,7 +20,6 @@ from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.runner import Sampled
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Chunk
 
 STATUS = native_status()
 pytestmark = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")

@@ -13,6 +13,7 @@ from decode_sequences import BLOCK, PARAMS, OneByOne, Sequences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.engine.chunk import Chunk
 from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tasks.words import FIRST_NAMES
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
@@ -23,7 +24,6 @@ from headgate.engine.runner import Sampled
 from headgate.engine.sampling.forms import GuidedForms
 from headgate.engine.sampling.grammar import Grammar, GrammarError, Grammars, Guide
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Chunk
 from headgate.engine.text.answer_grammar import json_grammar
 from headgate.engine.text.tokenizer import Tokenizer
 

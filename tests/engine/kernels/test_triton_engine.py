@@ -15,10 +15,11 @@ from tiny_models import ARCHITECTURES, COMMON, write_tokenizer
 from triton_cases import in_the_interpreter, triton_kernels
 
 from headgate.engine import engine as engines
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.kernels.choice import KernelChoice
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 pytestmark = in_the_interpreter
 

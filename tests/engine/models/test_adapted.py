@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import COMMON, EXPERTS, MakeCheckpoint
 from torch import Tensor
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch, Kernels
@@ -31,6 +31,7 @@ from headgate.engine.models.adapted_linear import AdapterRows, Stack
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.models.resting import Parked, storages
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 CPU = torch.device("cpu")
 COUNTS = (5, 1, 7, 3)

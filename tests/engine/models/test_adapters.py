@@ -18,13 +18,14 @@ from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
 from torch import Tensor
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.loader import LoadedDecoder, load_decoder
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 CPU = torch.device("cpu")
 
