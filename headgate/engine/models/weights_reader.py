@@ -17,6 +17,7 @@ from headgate.engine.models.expert_tensors import ExpertTensors, expert_tensors,
 from headgate.engine.models.formats import LayerFormats
 from headgate.engine.models.interleaved_experts import InterleavedExperts
 from headgate.engine.models.opening import Opened
+from headgate.engine.models.outputs import by_part, gated, turned
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
 from headgate.engine.models.tensors import Tensors
 from headgate.engine.quant.fp8 import Fp8Weight
@@ -128,7 +129,7 @@ class WeightsReader:
                 spec.qkv_bias,
                 fmt,
                 input_norm,
-                self._gated_order() if spec.gated else self._order(spec.heads + spec.kv_heads, spec.kv_heads),
+                gated(spec) if spec.gated else turned(spec, spec.heads + spec.kv_heads, spec.kv_heads),
             ),
             output=self._linear((f"{at}.self_attn.o_proj",), (spec.hidden,), q_width, spec.output_bias, fmt),
             mlp_norm=mlp_norm,
@@ -152,27 +153,8 @@ class WeightsReader:
         if spec.qk_norm == "none":
             return None
         together = heads if spec.qk_norm == "projection" else 1
-        norm, order = self._norm(name, together * spec.head_dim), self._order(together)
+        norm, order = self._norm(name, together * spec.head_dim), turned(spec, together)
         return norm if order is None else norm[order]
-
-    def _order(self, turning: int, still: int = 0) -> Tensor | None:
-        """How the features of so many heads that turn, and of `still` behind them, become those that kernels turn."""
-        dim = self._spec.head_dim
-        order = self._spec.rope.order(dim)
-        if order is None:
-            return None
-        every = torch.arange((turning + still) * dim).view(-1, dim)
-        every[:turning] = every[:turning, order]
-        return every.flatten().to(self._device)
-
-    def _gated_order(self) -> Tensor:
-        """Queries, keys, values and gates, of outputs that have each head's gates behind its queries."""
-        spec, dim = self._spec, self._spec.head_dim
-        both = torch.arange(2 * spec.heads * dim, device=self._device).view(spec.heads, 2, dim)
-        others = torch.arange(2 * spec.kv_heads * dim, device=self._device) + both.numel()
-        rows = torch.cat([both[:, 0].flatten(), others])
-        order = self._order(spec.heads + spec.kv_heads, spec.kv_heads)
-        return torch.cat([rows if order is None else rows[order], both[:, 1].flatten()])
 
     def _delta_projection(self, at: str, fmt: WeightFormat, norm: Tensor | None) -> Linear:
         spec, names, each = self._spec.delta, self._spec.names, self._spec.delta_width
@@ -181,7 +163,7 @@ class WeightsReader:
         order = None
         if len(names.delta) == 1:
             values = spec.value_heads // spec.key_heads * spec.value_dim
-            order = self._by_part(spec.key_heads, (spec.key_dim, spec.key_dim, values, values))
+            order = by_part(spec.key_heads, (spec.key_dim, spec.key_dim, values, values))
         return self._linear(
             tuple(f"{at}.{name}" for name in names.delta), widths, self._spec.hidden, False, fmt, norm, order
         )
@@ -192,7 +174,7 @@ class WeightsReader:
         assert spec is not None
         heads, order = spec.value_heads, None
         if len(names.delta_gates) == 1:
-            order = self._by_part(spec.key_heads, (heads // spec.key_heads,) * 2)
+            order = by_part(spec.key_heads, (heads // spec.key_heads,) * 2)
         widths = (heads,) * 2 if order is None else (2 * heads,)
         gates = tuple(f"{at}.{name}" for name in names.delta_gates)
         convolution = self._source.get(f"{at}.conv1d.weight", (spec.channels, 1, spec.convolved))
@@ -209,11 +191,6 @@ class WeightsReader:
 
     def _exact(self, stored: Tensor) -> Tensor:
         return stored.to(device=self._device, dtype=torch.float32)
-
-    def _by_part(self, heads: int, widths: Sequence[int]) -> Tensor:
-        """Part by part, of outputs that have the parts of a head behind each other."""
-        every = torch.arange(heads * sum(widths), device=self._device).view(heads, -1)
-        return torch.cat([part.flatten() for part in torch.split(every, list(widths), dim=1)])
 
     def _mlp(self, at: str, norm: Tensor | None) -> Mlp:
         spec, names, fmt = self._spec, self._spec.names, self._formats.others
