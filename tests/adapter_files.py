@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,24 @@ def write_adapter(
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": ALPHA, "bias": "none", "init_lora_weights": True}
     (folder / "adapter_config.json").write_text(json.dumps({**config, "target_modules": [*targets], **stated}))
     return folder, merged
+
+
+def stating(**changes: Any) -> Callable[[Path], None]:
+    """Has an adapter's configuration say these."""
+
+    def edit(folder: Path) -> None:
+        path = folder / "adapter_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return edit
+
+
+def with_tensors(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Path], None]:
+    """Changes an adapter's tensors."""
+
+    def edit(folder: Path) -> None:
+        tensors = load_file(folder / "adapter_model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "adapter_model.safetensors")
+
+    return edit

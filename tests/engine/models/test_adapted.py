@@ -12,9 +12,8 @@ import peft
 import pytest
 import torch
 import transformers
-from adapter_files import write_adapter
+from adapter_files import stating, with_tensors, write_adapter
 from packed_checkpoints import gptq_scheme, write_packed
-from safetensors.torch import load_file, save_file
 from tiny_models import COMMON, EXPERTS, MakeCheckpoint
 from torch import Tensor
 
@@ -215,23 +214,6 @@ def test_the_largest_step_and_sleep_know_of_adapters(make_checkpoint: MakeCheckp
     assert not storages(decoder)
     assert parked.back() is decoder
     assert torch.equal(logits(decoder, (1, 0, 1, 0)), before)
-
-
-def stating(**changes: Any) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        path = folder / "adapter_config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-    return edit
-
-
-def with_tensors(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        tensors = load_file(folder / "adapter_model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "adapter_model.safetensors")
-
-    return edit
 
 
 A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"

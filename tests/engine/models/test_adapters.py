@@ -12,7 +12,7 @@ import peft
 import pytest
 import torch
 import transformers
-from adapter_files import ALPHA, RANK, write_adapter
+from adapter_files import ALPHA, RANK, stating, with_tensors, write_adapter
 from packed_checkpoints import gptq_scheme, write_packed
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
@@ -176,23 +176,6 @@ def test_what_transformers_computes_takes_no_adapter(tiny_checkpoint: Path, tmp_
     (other / "config.json").write_text(json.dumps({**config, "architectures": ["Gemma2ForCausalLM"]}))
     with pytest.raises(CheckpointError, match=r"'m': .*'Gemma2ForCausalLM' is not known; .* without an adapter"):
         Engine(EngineSettings(device="cpu")).load(ModelSpec("m", other, adapter=adapter))
-
-
-def stating(**changes: Any) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        path = folder / "adapter_config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-    return edit
-
-
-def with_tensors(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        tensors = load_file(folder / "adapter_model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "adapter_model.safetensors")
-
-    return edit
 
 
 A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
