@@ -80,9 +80,10 @@ def stages(scratch: Path) -> Iterator[Stage]:
         return http_speed(write_random("qwen3-0.6b", scratch), settings, scratch, free=free)
 
     def floor() -> Iterator[Line]:
-        # A quarter of the script: transformers is the slower one.
+        # Last a quarter of the script: transformers is the slower one.
         *_, script = workloads(sequences=64)
-        return floor_speed(write_random("qwen3-0.6b", scratch), "cuda", (decode(1), decode(32), script))
+        work = *(decode(batch) for batch in (1, 32, 128)), script
+        return floor_speed(write_random("qwen3-0.6b", scratch), "cuda", work)
 
     def speed(shape: str, kernels: KernelSet, *, ahead: bool) -> Stage:
         name = f"speed of the engine, {shape}, {kernels}, {'a step ahead' if ahead else 'step by step'}"
@@ -111,7 +112,7 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield Stage("through HTTP", 75, http)
     yield heavy("llama-3-8b", LLAMA_3_8B, (Workload("prompt of 8192", ((8192, 1),)), decode(1)), fp8=False)
     yield Stage("FlashInfer", 40, partial(_flashinfer, device))
-    yield Stage("floor: continuous batching of transformers, qwen3-0.6b", 15, floor)
+    yield Stage("floor: continuous batching of transformers, qwen3-0.6b", 20, floor)
     yield speed("qwen3-moe", "triton", ahead=True)
     yield Stage("kernels, float32", 40, partial(_checked, device, torch.float32))
     yield Stage("speed of kernels", 60, lambda: _timed(device, ceilings()))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch._C._autograd import DeviceType
 
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.engine import EngineBench, started
@@ -68,12 +71,29 @@ def _profile(engine: Engine, runner: EngineBench, workload: Workload) -> Iterato
     with torch.profiler.profile(activities=[kind.CUDA if engine.device.type == "cuda" else kind.CPU]) as profiler:
         total = runner.run(workload).total_s
     steps = engine.models["bench"].stats().steps - before
-    spent = [(e.key, e.self_device_time_total / 1e6, e.count) for e in profiler.key_averages()]
-    yield from kernel_shares(f"profile, {workload.name}", [each for each in spent if each[1]], steps, total)
+    ran: list[Any] = [e for e in profiler.events() if e.device_type == DeviceType.CUDA]
+    spans = [(e.name, e.time_range.start / 1e6, e.time_range.end / 1e6) for e in ran]
+    yield from kernel_shares(f"profile, {workload.name}", kernel_turns(spans), steps, total)
+
+
+def kernel_turns(spans: Sequence[tuple[str, float, float]]) -> list[tuple[str, float, int]]:
+    """Of (kernel, start, end): (kernel and what ended before it, seconds by which it ended later, launches).
+
+    A launch may begin before the one before it has ended, and then waits for it: only from there on it counts, so that
+    all together are the seconds in which the device was busy.
+    """
+    found: dict[str, tuple[float, int]] = {}
+    before, latest = "nothing", -math.inf
+    for kernel, start, end in sorted(spans, key=lambda span: span[2]):
+        name = f"{kernel[:60]} behind {before[:60]}"
+        seconds, count = found.get(name, (0.0, 0))
+        found[name] = seconds + end - max(start, latest), count + 1
+        before, latest = kernel, end
+    return [(name, seconds, count) for name, (seconds, count) in found.items()]
 
 
 def kernel_shares(
-    name: str, spent: Sequence[tuple[str, float, int]], steps: int, total_s: float, most: int = 15
+    name: str, spent: Sequence[tuple[str, float, int]], steps: int, total_s: float, most: int = 20
 ) -> Iterator[Line]:
     """How busy the device was, then the `most` dearest of its (kernel, seconds, launches)."""
     busy = sum(seconds for _, seconds, _ in spent)
@@ -81,7 +101,7 @@ def kernel_shares(
     yield Line(name, text, {"steps": steps, "seconds": total_s, "busy_seconds": busy})
     for kernel, seconds, count in sorted(spent, key=lambda each: -each[1])[:most]:
         text = f"{seconds / steps * 1e6:,.1f} µs a step, {seconds / busy:.0%}, {count / steps:.1f} launches"
-        yield Line(f"{name}: {kernel[:80]}", text, {"seconds": seconds, "launches": count})
+        yield Line(f"{name}: {kernel}", text, {"seconds": seconds, "launches": count})
 
 
 def recorded(engine: Engine) -> Iterator[Line]:

@@ -25,7 +25,7 @@ from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
 from headgate.bench.gpu_check_adapters import adapters_checked
 from headgate.bench.gpu_check_course import stages
-from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, workloads
+from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, kernel_turns, workloads
 from headgate.bench.gpu_check_flashinfer import prompt_attention
 from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_goals import GOALS, against_goals
@@ -237,6 +237,11 @@ def test_a_profile_says_where_the_time_goes() -> None:
         "25,000.0 µs a step, 83%, 4.0 launches",
         "5,000.0 µs a step, 17%, 2.0 launches",
     ]
+
+
+def test_a_launch_that_begins_early_counts_from_when_it_has_waited() -> None:
+    spans = [("a", 0.0, 1.0), ("b", 0.5, 1.25), ("a", 1.0, 2.0), ("b", 3.0, 4.0)]
+    assert kernel_turns(spans) == [("a behind nothing", 1.0, 1), ("b behind a", 1.25, 2), ("a behind b", 0.75, 1)]
 
 
 def test_a_profile_runs_where_no_device_has_kernels(tiny_checkpoint: Path) -> None:
