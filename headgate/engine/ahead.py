@@ -108,7 +108,7 @@ class AheadDecoder:
         width = -(-longest // store.block_size)
         self._state = RowState.empty(most, width, decoder.spec.vocab_size, store.block_size, spare, device)
         self._rows = Rows(self._state)
-        self._buckets = Buckets(most, self._state.rows, device, self._step, record, kernels.ways)
+        self._buckets = Buckets(most, self._state.rows, device, self._step, record)
         self._adapted: AdaptedDecoder | None = None
         if isinstance(decoder, AdaptedDecoder):
             self._adapted = decoder
@@ -221,15 +221,15 @@ class AheadDecoder:
             self._adapter_of.index_copy_(0, places, numbers)
             self._placed = rows, adapters
 
-    def _step(self, bucket: Bucket, fetches: int) -> None:
+    def _step(self, bucket: Bucket) -> None:
         """A step from its rows to its results, without a word from the host."""
-        begun = self._kernels.begin(self._state, bucket.order, fetches)
+        begun = self._kernels.begin(self._state, bucket.order)
         self._choose(bucket, begun, self._decoder.decoded(begun, self._store.layers, self._longest))
 
-    def _tuned_step(self, bucket: Bucket, fetches: int) -> None:
+    def _tuned_step(self, bucket: Bucket) -> None:
         """The same where some rows have adapters."""
         assert self._adapted is not None
-        begun = self._kernels.begin(self._state, bucket.order, fetches)
+        begun = self._kernels.begin(self._state, bucket.order)
         with self._adapted.rows.on_device(self._adapter_of.index_select(0, bucket.order)):
             logits = self._adapted.tuned.decoded(begun, self._store.layers, self._longest)
         self._choose(bucket, begun, logits)

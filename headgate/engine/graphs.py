@@ -17,10 +17,8 @@ from headgate.engine.sampling.upload import upload
 
 logger = logging.getLogger(__name__)
 
-Recorder = Callable[[Seq[Callable[[], None]]], Callable[[], None]]
-"""Makes of calls that do the same one that does it again at once, with the same memory: in the way that is soonest."""
-_ROUNDS, _REPLAYS = 5, 10
-"""In which the ways of a step are timed: how often each has its turn, and how often it runs then."""
+Recorder = Callable[[Callable[[], None]], Callable[[], None]]
+"""Makes of a call one that does the same again at once, with the same memory."""
 _DEMAND = 128
 """Steps that were launched kernel by kernel, after which those who wait for the next one wait for its recording too."""
 
@@ -36,19 +34,10 @@ class Bucket:
         misses: how often it was launched before.
     """
 
-    def __init__(
-        self,
-        rows: int,
-        spare: int,
-        device: torch.device,
-        step: Callable[[Bucket, int], None],
-        ways: Seq[int] = (0,),
-    ) -> None:
-        """`ways`: numbers with any of which `step` does the same; the first is taken until they are recorded."""
+    def __init__(self, rows: int, spare: int, device: torch.device, step: Callable[[Bucket], None]) -> None:
         self.order = torch.full((rows,), spare, dtype=torch.int64, device=device)
         self.out = torch.zeros(2, rows, dtype=torch.float64, device=device)
-        self.ways: Seq[Callable[[], None]] = [partial(step, self, way) for way in ways]
-        self.launch = self.ways[0]
+        self.launch: Callable[[], None] = partial(step, self)
         self.recorded = False
         self.misses = 0
         self._spare = spare
@@ -75,13 +64,12 @@ class Buckets:
         most: int,
         spare: int,
         device: torch.device,
-        step: Callable[[Bucket, int], None],
+        step: Callable[[Bucket], None],
         record: Recorder | None,
-        ways: Callable[[int], Seq[int]] = lambda _: (0,),
     ) -> None:
-        """`record`: None where nothing is gained by it. `ways`: of a step of so many rows."""
+        """`record`: None where nothing is gained by it."""
         self._record = record
-        self._buckets = [Bucket(rows, spare, device, step, ways(rows)) for rows in sizes(most)]
+        self._buckets = [Bucket(rows, spare, device, step) for rows in sizes(most)]
         self._sizes = [bucket.rows for bucket in self._buckets]
 
     def of(self, rows: int) -> Bucket:
@@ -109,7 +97,7 @@ class Buckets:
         bucket.recorded = True
         try:
             bucket.place(())  # the step is run while it is recorded: on the spare row it changes nothing
-            bucket.launch = self._record(bucket.ways)
+            bucket.launch = self._record(bucket.launch)
             logger.info("recorded a step of %d rows, %d sizes are left", bucket.rows, self.left)
         except Exception:
             logger.exception("a step of %d rows cannot be recorded; it stays slower", bucket.rows)
@@ -144,22 +132,8 @@ class GraphRecorder:
         self._pool: Any = None
         self._stream: Any = None
 
-    def __call__(self, steps: Seq[Callable[[], None]]) -> Callable[[], None]:
+    def __call__(self, step: Callable[[], None]) -> Callable[[], None]:
         """See Recorder."""
-        replays = [self._recorded(steps[0])]
-        for step in steps[1:]:
-            try:
-                replays.append(self._recorded(step))
-            except Exception:
-                logger.warning("another way of a step cannot be recorded; it goes without", exc_info=True)
-                break
-        if len(replays) == 1:
-            return replays[0]
-        seconds = _soonest(replays)
-        logger.info("of the ways of a step each took so many us: %s", ", ".join(f"{s * 1e6:.1f}" for s in seconds))
-        return replays[seconds.index(min(seconds))]
-
-    def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
         before: Any = torch.cuda.current_stream()
         if self._stream is None:
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -183,20 +157,3 @@ class GraphRecorder:
         self._pool = graph.pool()
         replay: Callable[[], None] = graph.replay
         return replay
-
-
-def _soonest(replays: Seq[Callable[[], None]]) -> list[float]:
-    """The least seconds that each takes, of several rounds in which they take turns."""
-    rounds = [[_seconds(replay) for replay in replays] for _ in range(_ROUNDS)]
-    return [min(each) for each in zip(*rounds, strict=True)]
-
-
-def _seconds(replay: Callable[[], None]) -> float:
-    """Of one of several in a row."""
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    first.record()
-    for _ in range(_REPLAYS):
-        replay()
-    last.record()
-    last.synchronize()
-    return float(first.elapsed_time(last)) / 1e3 / _REPLAYS

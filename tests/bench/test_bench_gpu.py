@@ -54,6 +54,9 @@ from headgate.engine.kernels.checks.operations import kernel_checks
 from headgate.engine.kernels.checks.rows import SETTINGS, row_checks
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
+from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.expert_tensors import expert_tensors
+from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings
 
@@ -341,6 +344,13 @@ def test_models_that_nobody_wrote_are_timed(tmp_path: Path, *, fp8: bool) -> Non
         tensors = partial(RandomTensors, device=CPU, fp8=fp8)
         (line,) = engine_speed(folder, settings, CEILINGS, (Workload("two", ((5, 3), (9, 4))),), tensors)
         assert "decode_tokens_s" in line.figures
+
+
+def test_projections_of_models_that_nobody_wrote_come_in_fp8_experts_too(tmp_path: Path) -> None:
+    spec = read_spec({**QWEN3_30B_A3B, "num_experts": 3, "num_experts_per_tok": 2})
+    experts = expert_tensors(RandomTensors(tmp_path, CPU, fp8=True), "model.layers.0", spec)
+    assert len(experts) == 3
+    assert all(isinstance(matrix, Fp8Weight) for expert in experts for matrix in expert.matrices)
 
 
 def test_it_says_what_it_needs() -> None:

@@ -197,8 +197,7 @@ def test_steps_on_rows_are_recorded_with_adapters_and_without(adapters: Adapters
     decoder = load_decoder(adapters.base, ReferenceKernels(), dtype="float32", adapters=adapters.folders).decoder
     store, recorded = KVStore(decoder.spec, 33, 4, decoder.dtype, torch.device("cpu")), list[int]()
 
-    def record(steps: Sequence[Callable[[], None]]) -> Callable[[], None]:
-        (step,) = steps
+    def record(step: Callable[[], None]) -> Callable[[], None]:
         recorded.append(1)
         return step
 

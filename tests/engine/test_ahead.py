@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from collections.abc import Sequence as Seq
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -241,8 +240,7 @@ def recording(tiny_checkpoint: Path) -> tuple[Runner, KVStore, list[int]]:
     decoder = load_decoder(tiny_checkpoint, ReferenceKernels(), dtype="float32", device=CPU).decoder
     store, recorded = KVStore(decoder.spec, 9, 4, decoder.dtype, CPU), list[int]()
 
-    def record(steps: Seq[Callable[[], None]]) -> Callable[[], None]:
-        (step,) = steps
+    def record(step: Callable[[], None]) -> Callable[[], None]:
         step()
         recorded.append(1)
         return step

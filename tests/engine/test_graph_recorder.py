@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator
-from collections.abc import Sequence as Seq
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -41,7 +39,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_step_is_tried_then_recorded_without_collecting_garbage(recorded: list[str]) -> None:
     collects: list[bool] = []
-    launch = GraphRecorder()([lambda: collects.append(gc.isenabled())])
+    launch = GraphRecorder()(lambda: collects.append(gc.isenabled()))
     # Giving up a graph of an engine that is gone would end the recording of this one.
     assert collects == [True, False]
     assert gc.isenabled()
@@ -59,38 +57,8 @@ def test_a_step_that_cannot_be_recorded_leaves_the_collector_as_it_was() -> None
             raise error
 
     with pytest.raises(RuntimeError, match="not while recording"):
-        GraphRecorder()([step])
+        GraphRecorder()(step)
     assert gc.isenabled()
-
-
-def test_of_several_ways_the_soonest_is_kept(recorded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    took = iter([5.0, 4.0, 6.0] * 5)
-
-    def graph() -> SimpleNamespace:
-        made.append(len(made))
-        return SimpleNamespace(pool=lambda: 1, replay=partial(recorded.append, f"way {len(made) - 1}"))
-
-    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda _: next(took))
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", graph)
-    monkeypatch.setattr(torch.cuda, "Event", lambda **_: event)
-    launch = GraphRecorder()([lambda: None] * 3)
-    assert [recorded.count(f"way {way}") for way in range(3)] == [50, 50, 50]
-    launch()
-    assert recorded[-1] == "way 1"
-
-
-@pytest.mark.usefixtures("recorded")
-def test_a_way_that_cannot_be_recorded_leaves_those_that_can(caplog: pytest.LogCaptureFixture) -> None:
-    tried: list[int] = []
-
-    def breaks() -> None:
-        raise RuntimeError("no such instruction")
-
-    launch = GraphRecorder()([lambda: tried.append(0), breaks, lambda: tried.append(2)])
-    assert tried == [0, 0], "to compile, and to be recorded; nothing after the one that breaks"
-    assert "no such instruction" in caplog.text
-    launch()
 
 
 class _Streams:
@@ -149,7 +117,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> _Streams:
 def test_all_graphs_are_recorded_on_one_stream_where_alone_they_share_memory(streams: _Streams) -> None:
     record = GraphRecorder()
     for _ in range(3):
-        record([streams.launch])
+        record(streams.launch)
     assert streams.said == ["side 1 waits for own", "step on side 1", "own waits for side 1", "step on side 1"] * 3
 
 
@@ -164,7 +132,7 @@ def test_a_recording_that_cannot_be_ended_leaves_the_thread_where_it_was(streams
 
     record = GraphRecorder()
     with pytest.raises(RuntimeError, match="a previous error during capture"):
-        record([step])
+        record(step)
     streams.launch()
     assert streams.said[-1] == "step on own"
 
@@ -175,7 +143,7 @@ def test_what_was_launched_of_a_step_that_failed_is_waited_for(streams: _Streams
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        GraphRecorder()([step])
+        GraphRecorder()(step)
     streams.launch()
     assert streams.said[-2:] == ["own waits for side 1", "step on own"]
 
@@ -203,19 +171,18 @@ def recorded_buckets(broken: int = 0) -> tuple[Buckets, list[str]]:
     """Buckets up to 4, and what is done with them; those of `broken` rows cannot be recorded."""
     log: list[str] = []
 
-    def record(steps: Seq[Callable[[], None]]) -> Callable[[], None]:
+    def record(step: Callable[[], None]) -> Callable[[], None]:
         log.append("record")
-        for step in steps:
-            step()
+        step()
         if log[-1] == f"step of {broken}":
             raise RuntimeError("cudaErrorStreamCaptureUnsupported")
         return lambda: log.append("replay")
 
-    def step(bucket: Bucket, way: int) -> None:
+    def step(bucket: Bucket) -> None:
         assert bucket.order.tolist() == [9] * bucket.rows or "record" not in log[-1:]
-        log.append(f"step of {bucket.rows}" + (f" by {way}" if way else ""))
+        log.append(f"step of {bucket.rows}")
 
-    return Buckets(4, 9, CPU, step, record, lambda rows: (0, 7) if rows == 1 else (0,)), log
+    return Buckets(4, 9, CPU, step, record), log
 
 
 def test_steps_are_recorded_one_by_one_when_nothing_else_is_to_be_done() -> None:
@@ -226,7 +193,7 @@ def test_steps_are_recorded_one_by_one_when_nothing_else_is_to_be_done() -> None
     assert buckets.left == 3
     assert [buckets.record_one(idle=True) for _ in range(4)] == [True, True, True, False]
     assert buckets.left == 0
-    assert log == ["step of 2", "record", "step of 1", "step of 1 by 7", "record", "step of 2", "record", "step of 4"]
+    assert log == ["step of 2", "record", "step of 1", "record", "step of 2", "record", "step of 4"]
     buckets.of(3).place([1, 2, 3])
     buckets.of(3).launch()
     assert log[-1] == "replay"
@@ -293,10 +260,10 @@ def test_graphs_are_captured_after_a_step_that_compiles_and_share_their_memory(m
     monkeypatch.setattr(cuda, "stream", lambda _: entered("stream"))
     monkeypatch.setattr(cuda, "graph", lambda _, **options: entered("graph", **options))
     record = GraphRecorder()
-    replay = record([lambda: log.append("step")])
+    replay = record(lambda: log.append("step"))
     warm = ["wait", "stream", "step", "end", "wait"]
     assert log == [*warm, "stream", "graph with None", "step", "end", "end"]
-    record([lambda: log.append("other")])
+    record(lambda: log.append("other"))
     assert "graph with pool" in log
     del log[:]
     replay()

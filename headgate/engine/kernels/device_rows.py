@@ -107,14 +107,8 @@ class RowKernels(Protocol):
     of times. Nothing waits for the device, and what is launched depends on shapes alone.
     """
 
-    def ways(self, rows: int) -> Sequence[int]:
-        """Of how many bytes of each layer's weights a step of so many rows may ask for early: what is soonest has to be
-        tried. The first is 0.
-        """
-        ...
-
-    def begin(self, state: RowState, order: Tensor, fetches: int = 0) -> DeviceStep:
-        """The inputs of the rows' next step; `fetches` is one of the `ways`, and changes nothing else."""
+    def begin(self, state: RowState, order: Tensor) -> DeviceStep:
+        """The inputs of the rows' next step."""
         ...
 
     def choose(self, logits: Tensor, state: RowState, order: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

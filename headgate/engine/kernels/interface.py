@@ -340,17 +340,9 @@ class Kernels(Protocol):
         slots: Tensor,
         plan: Any,
         window: int | None,
-        then: object = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """`paged_attention` of what `rotate_and_write` gives: all that a layer does between its projections.
-
-        `then`: the layer's MLP or experts, whose weights may be asked for meanwhile.
-        """
-        ...
-
-    def connect(self, layers: Sequence[tuple[Tensor, Mlp | Mixture]]) -> None:
-        """Learn of a decoder's layers, in order: the norm, and what takes its result."""
+        """`paged_attention` of what `rotate_and_write` gives: all that a layer does between its projections."""
         ...
 
     def likeliest(self, logits: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -32,11 +30,7 @@ from headgate.engine.sampling.truncation import scaled, truncate
 class ReferenceRows:
     """Implements the RowKernels protocol."""
 
-    def ways(self, rows: int) -> Sequence[int]:  # noqa: ARG002
-        """See RowKernels."""
-        return (0,)
-
-    def begin(self, state: RowState, order: Tensor, fetches: int = 0) -> DeviceStep:  # noqa: ARG002
+    def begin(self, state: RowState, order: Tensor) -> DeviceStep:
         """See RowKernels. Attention reads as many keys of each as its table has room for, and masks most of them."""
         numbers, tables, size = state.numbers[order], state.tables[order].long(), state.block_size
         positions = numbers[:, POSITION]

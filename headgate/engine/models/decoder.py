@@ -70,8 +70,6 @@ class Decoder:
         self._rotation: Rotation = Rotation(spec, weights.embedding.device) if beside is None else beside._rotation
         whole = beside is None and not spec.gated and not spec.delta
         self._whole_step = kernels.whole_step(spec, weights) if whole else None
-        if beside is None:
-            kernels.connect([(layer.mlp_norm, layer.mlp) for layer in weights.layers if layer.mlp_norm is not None])
 
     @property
     def device(self) -> torch.device:
@@ -183,7 +181,7 @@ class Decoder:
                 q, k, v, gates = self._project(layer, x)
                 cos, sin = angles[number in spec.second_rope_layers]
                 window, norms, sinks = spec.windows[number], self._head_norms(layer), layer.sinks
-                x = kernels.attend(q, k, v, norms, cos, sin, next(paged), slots, plan, window, mlp, sinks)
+                x = kernels.attend(q, k, v, norms, cos, sin, next(paged), slots, plan, window, sinks)
                 x = x.flatten(1)
                 x = layer.output(x if gates is None else x * gates.sigmoid())
             if rows is not None and number == spec.layers - 1:

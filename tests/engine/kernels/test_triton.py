@@ -90,23 +90,6 @@ def launch_decode_attention() -> None:
         kernels.attend(*parts, norms, angles, angles, layer, step.slots, step.plan, None)
 
 
-def launch_fetching() -> None:
-    """Of a token before an MLP, then before experts that a layer of experts has guessed."""
-    kernels, weight, row = triton_kernels(), torch.zeros(128).bfloat16(), torch.zeros(1, 1024).bfloat16()
-    norms, state = HeadNorms(weight, weight, 1e-6), RowState.empty(8, 2560, 100, 16, 100, torch.device("cpu"))
-    plain = kernels.linear(torch.zeros(2048, 1024).bfloat16(), None, "native")
-    expert = ExpertWeights(torch.zeros(1024, 1024).bfloat16(), torch.zeros(1024, 512).bfloat16())
-    weights = MixtureWeights(torch.zeros(8, 1024).bfloat16(), [expert] * 8, 4, normalize=True)
-    before, after = (kernels.mixture(weights, "native") for _ in range(2))
-    kernels.connect([(row[0], before), (row[0], after)])
-    before(kernels.add_rms_norm(row, row.clone(), row[0], 1e-6, before)[0])
-    kept, angles = torch.zeros(16, 8, 128).bfloat16(), torch.zeros(1, 64)
-    parts = torch.zeros(1, 32, 128).bfloat16().split([16, 8, 8], dim=1)
-    for then in (Mlp(plain, plain), after):
-        step = kernels.rows().begin(state, torch.arange(1), kernels.rows().ways(1)[-1])
-        kernels.attend(*parts, norms, angles, angles, KVLayer(kept, kept), step.slots, step.plan, None, then)
-
-
 def launch_mixture() -> None:
     """As a layer of a small Qwen3 mixture does, for one token, for some or for a prompt."""
     expert = ExpertWeights(torch.zeros(1024, 1024).bfloat16(), torch.zeros(1024, 512).bfloat16())
@@ -261,21 +244,6 @@ def test_attention_fits_gpus_with_little_shared_memory(tmp_path: Path) -> None:
         kernels.attend(*parts, None, angles, angles, KVLayer(kept, kept), step.slots, step.plan, None)
     assert [kernel.name for kernel in compiled] == ["_attend"] * 3 + ["_begin", "_decode"]
     assert all(kernel.metadata.shared <= SHARED[89] for kernel in compiled)
-
-
-def test_weights_are_asked_for_by_an_instruction_that_waits_for_nothing(tmp_path: Path) -> None:
-    with compiling(90, tmp_path) as compiled:
-        launch_fetching()
-    assert [kernel.name for kernel in compiled] == [*FEW_EXPERTS, *["_begin", "_decode"] * 2]
-    for kernel in compiled:
-        assert kernel.asm["cubin"]
-        assert kernel.metadata.shared <= SHARED[90]
-        assert ("cp.async.bulk.prefetch.L2" in kernel.asm["ptx"]) == (kernel.name == "_decode")
-
-
-def test_before_compute_capability_9_there_is_one_way(tmp_path: Path) -> None:
-    with compiling(80, tmp_path):
-        assert triton_kernels().rows().ways(1) == (0,)
 
 
 @pytest.mark.parametrize(

@@ -212,15 +212,11 @@ class CpuKernels:
         slots: Tensor,
         plan: CpuPlan,
         window: int | None,
-        then: object = None,  # noqa: ARG002
         sinks: Tensor | None = None,
     ) -> Tensor:
         """See Kernels."""
         q = self.rotate_and_write(q, k, v, norms, cos, sin, layer, slots)
         return self.paged_attention(q, layer, plan, window, sinks)
-
-    def connect(self, layers: Sequence[tuple[Tensor, Mlp | Mixture]]) -> None:
-        """See Kernels. There is nothing to learn."""
 
     def likeliest(self, logits: Tensor) -> Tensor:
         """See Kernels."""

@@ -15,9 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.interface import HeadNorms, KVLayer
-from headgate.engine.kernels.triton import fetching
 from headgate.engine.kernels.triton.attention import Tile, arrive, cells, fold, kept, merged
-from headgate.engine.kernels.triton.fetching import Fetched, fetch
 from headgate.engine.kernels.triton.few import FEW
 from headgate.engine.kernels.triton.launch import begin, overlapping, shared_memory, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
@@ -108,14 +106,6 @@ def _decode(
     window: tl.tensor,
     scale: tl.tensor,
     least: tl.tensor,
-    first: tl.tensor,
-    second: tl.tensor,
-    first_chunks: tl.tensor,
-    second_chunks: tl.tensor,
-    first_bytes: tl.tensor,
-    second_bytes: tl.tensor,
-    guess: tl.tensor,
-    count: tl.tensor,
     programs: tl.tensor,
     most_heads: tl.constexpr,
     dim: tl.constexpr,
@@ -125,26 +115,15 @@ def _decode(
     lines: tl.constexpr,
     columns: tl.constexpr,
     block: tl.constexpr,
-    per_token: tl.constexpr,
-    experts: tl.constexpr,
-    lanes: tl.constexpr,
     pdl: tl.constexpr,
 ) -> None:
     """A program per sequence, key head and part of the keys; the last part begins with the new key.
 
     As in `attention`, the `group` query heads of a key head are rows of one product, and the last part to arrive puts
-    together what all of them left. Programs beyond `programs` ask for weights, if there are some.
+    together what all of them left.
     """
     begin(pdl)
     line, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if first is not None:
-        beyond = tl.num_programs(2) - programs
-        if tl.program_id(2) >= programs:
-            turn = (tl.program_id(0) * kv_heads + kv_head) * beyond + tl.program_id(2) - programs
-            fetch(
-                first, second, first_chunks, second_chunks, first_bytes, second_bytes, guess, count, turn,
-                tl.num_programs(0) * kv_heads * beyond, per_token, experts, lanes,
-            )  # fmt: skip
     # The geometry was there before the first launch of a layer, and so were angles and slots.
     position = tl.load(geometry + line * 4 + 2) - 1
     table = tables + tl.load(geometry + line * 4 + 3)
@@ -257,12 +236,11 @@ def decode_attention(
     plan: DecodePlan,
     window: int | None,
     programs: int,
-    fetched: Fetched | None,
     sinks: Tensor | None = None,
 ) -> Tensor:
     """See Kernels.attend. The heads of a token lie side by side in q, k and v, which may be parts of one projection.
 
-    `programs`: how many share the keys of a sequence, 2 at least. `fetched`: what is asked for meanwhile.
+    `programs`: how many share the keys of a sequence, 2 at least.
     """
     tokens, heads, dim = q.shape
     kv_heads = k.shape[1]
@@ -274,19 +252,14 @@ def decode_attention(
     query, key, eps = (norms.query, norms.key, norms.eps) if norms is not None else (None, None, 0.0)
     converts = layer.key_scales is not None
     tile = _tile(columns * q.element_size(), group, tokens, converts=converts, shared=shared_memory())
-    asking, asked, per_token, experts = _NOTHING if fetched is None else fetching.arguments(fetched, plan.fetches)
-    beyond = triton.cdiv(asking, tokens * kv_heads)
-    _decode[(tokens, kv_heads, programs + beyond)](
+    _decode[(tokens, kv_heads, programs)](
         q, k, v, query, key, eps, cos, sin, slots, layer.keys, layer.values, layer.key_scales, layer.value_scales, out,
         partial, logs, plan.arrivals, plan.geometry, plan.tables, sinks, q.stride(0), k.stride(0), v.stride(0),
-        kv_heads, window, dim**-0.5 * math.log2(math.e), tile.block, *asked, programs, ARRIVALS, dim, plan.block_size,
-        group, max(16, lines), lines, columns, tile.block, per_token, experts, fetching.lanes(experts),
+        kv_heads, window, dim**-0.5 * math.log2(math.e), tile.block, programs, ARRIVALS, dim, plan.block_size,
+        group, max(16, lines), lines, columns, tile.block,
         num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
     )  # fmt: skip
     return out
-
-
-_NOTHING = 0, (None, None, 0, 0, 0, 0, None, 1), 1, 1
 
 
 def _tile(width: int, group: int, tokens: int, *, converts: bool, shared: int) -> Tile:

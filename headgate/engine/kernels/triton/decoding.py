@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import triton
 import triton.language as tl
@@ -11,7 +9,6 @@ from torch import Tensor
 
 from headgate.engine.kernels.device_rows import DeviceStep, RowState
 from headgate.engine.kernels.triton import sampling
-from headgate.engine.kernels.triton.few import FEW
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.noise import splitmix64
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
@@ -92,18 +89,10 @@ def _advance(
             tl.store(count, tl.load(count) + 1)
 
 
-_FETCHES = 0, 8 << 20, 16 << 20, 32 << 20
-"""The last is most of the second-level cache of large GPUs."""
-
-
 class TritonRows:
     """Implements the RowKernels protocol."""
 
-    def ways(self, rows: int) -> Sequence[int]:
-        """See RowKernels."""
-        return _FETCHES if rows <= FEW and overlapping()["pdl"] else _FETCHES[:1]
-
-    def begin(self, state: RowState, order: Tensor, fetches: int = 0) -> DeviceStep:
+    def begin(self, state: RowState, order: Tensor) -> DeviceStep:
         """See RowKernels."""
         rows = len(order)
 
@@ -119,7 +108,7 @@ class TritonRows:
             order, state.numbers, state.tables, tokens, positions, slots, keys, geometry, tiles, arrivals,
             blocks, state.block_size, state.numbers.shape[1], ARRIVALS, num_warps=1, **overlapping(),
         )  # fmt: skip
-        plan = DecodePlan(geometry, tiles, arrivals, state.tables, blocks * state.block_size, state.block_size, fetches)
+        plan = DecodePlan(geometry, tiles, arrivals, state.tables, blocks * state.block_size, state.block_size)
         return DeviceStep(tokens, positions, slots, keys, plan)
 
     def choose(self, logits: Tensor, state: RowState, order: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

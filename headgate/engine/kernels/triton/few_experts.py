@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -10,7 +10,6 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.triton import few
-from headgate.engine.kernels.triton.fetching import Fetched, places
 from headgate.engine.kernels.triton.few import Unnormed, gated, row, scales_of, tile, times, weights
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.stored import Stored
@@ -18,6 +17,29 @@ from headgate.engine.quant.fp8 import BLOCK
 
 _WARPS = 8
 """Of a program that others wait for, or whose weights were asked for early: what is left is arithmetic."""
+
+
+@triton.jit
+def places(logits: tl.tensor, count: tl.tensor, experts: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """Logits [experts] of a token and, of each, how many of its `count` come before it, the first of equal ones first.
+
+    All are counted at once: to look for one after the other takes a barrier each time. Logits are compared, which both
+    sides load, so that no two experts get the same place. What other programs have only just written does not come from
+    the first cache.
+    """
+    expert = tl.arange(0, experts)
+    logit = tl.load(logits + expert, mask=expert < count, other=float("-inf"), cache_modifier=".cg")
+    # Where nothing is a number any expert will do, so long as there is one.
+    mine = tl.where(logit == logit, logit, float("-inf"))[None, :]
+    run: tl.constexpr = max(1, 4096 // experts)
+    before = tl.zeros([run, experts], tl.int32)
+    for first in tl.static_range(0, experts, run):
+        other = first + tl.arange(0, run)
+        theirs = tl.load(logits + other, mask=other < count, other=float("-inf"), cache_modifier=".cg")
+        theirs = tl.where(theirs == theirs, theirs, float("-inf"))[:, None]
+        earlier = other[:, None] < expert[None, :]
+        before += ((theirs > mine) | ((theirs == mine) & earlier)).to(tl.int32)
+    return logit, tl.sum(before, axis=0)
 
 
 @triton.jit
@@ -47,11 +69,9 @@ def _router(
     x: tl.tensor,
     residual: tl.tensor,
     norm: tl.tensor,
-    next_norm: tl.tensor,
     total: tl.tensor,
     weight: tl.tensor,
     logits: tl.tensor,
-    guess: tl.tensor,
     chosen: tl.tensor,
     shares: tl.tensor,
     arrivals: tl.tensor,
@@ -65,37 +85,25 @@ def _router(
     depth: tl.constexpr,
     pdl: tl.constexpr,
 ) -> None:
-    """A program per run of experts, of all tokens; the last one to arrive chooses among all.
-
-    With `guess` there are as many again: the weight has the next layer's rows behind its own, of which there are whole
-    runs, and its norm is the token's other one. What they give nobody waits for.
-    """
+    """A program per run of experts, of all tokens; the last one to arrive chooses among all."""
     begin(pdl)
     first = tl.program_id(0).to(tl.int64) * columns
     column = first + tl.arange(0, columns)
-    own = first < count
-    inside = column < (count if guess is None else 2 * count)
+    inside = column < count
     at = tl.arange(0, depth)
     there = at < inputs
     mine = weights(weight, first, inside, at, there, inputs)
     scale = norm
     if norm is not None:
         scale = tl.load(norm + at, mask=there, other=0.0)
-        if guess is not None:
-            scale = tl.where(own, scale, tl.load(next_norm + at, mask=there, other=0.0))
     wait(pdl)
     for token in tl.static_range(tokens):
         given = row(x + token * inputs, residual, scale, total, at, there, inputs, eps, first == 0)
-        sums = times(mine, 1.0, given, "native")
-        tl.store(logits + token * count + column, sums, mask=column < count)
-        if guess is not None:
-            tl.store(guess + column - count, sums, mask=inside & (column >= count))
+        tl.store(logits + token * count + column, times(mine, 1.0, given, "native"), mask=inside)
     tl.debug_barrier()
-    arrived = -1
-    if own:
-        arrived = tl.atomic_add(arrivals, 1, sem="acq_rel")
+    arrived = tl.atomic_add(arrivals, 1, sem="acq_rel")
     tl.debug_barrier()
-    if arrived == tl.cdiv(count, columns) - 1:
+    if arrived == tl.num_programs(0) - 1:
         tl.store(arrivals, 0)  # for the next token
         for token in tl.static_range(tokens):
             likeliest(
@@ -220,12 +228,10 @@ class FewExperts:
     """A mixture as few tokens pass it.
 
     Attributes:
-        router: float32 [experts, hidden]; with `ahead` [2 * experts, hidden], the next layer's behind its own.
+        router: float32 [experts, hidden].
         arrivals: int32 [1], zero before and after each use.
         normalize: whether a token's shares are made to sum to one.
         usual: whether there are no biases and gates are not clamped; others go another way.
-        ahead: the next layer's norm, and where what its router makes of a token here goes, float32 [experts].
-        guess: where the layer before leaves its guess, float32 [experts].
     """
 
     router: Stored
@@ -235,31 +241,11 @@ class FewExperts:
     arrivals: Tensor
     normalize: bool
     usual: bool = True
-    ahead: tuple[Tensor, Tensor] | None = None
-    guess: Tensor | None = None
 
     @property
     def experts(self) -> int:
         """How many there are to choose from."""
         return self.gate_up.values.shape[0]
-
-    @property
-    def fetched(self) -> Fetched | None:
-        """What can be asked for before a token is there, if there is a guess."""
-        return None if self.guess is None else Fetched.of(self.gate_up, self.down, self.guess, self.per_token)
-
-    def follows(self, before: FewExperts, norm: Tensor) -> tuple[FewExperts, FewExperts]:
-        """The layer before and this one, whose norm is `norm`, with a guess; as they are where none is made."""
-        count = self.experts
-        columns, _, _ = tile(before.router, count, 1, rows=1)
-        alike = before.experts == count and before.router.inputs == self.router.inputs
-        if not alike or count % columns or not self.fits(1) or not before.fits(1):
-            return before, self
-        both = torch.cat([before.router.values[:count], self.router.values[:count]])
-        guess = both.new_zeros(count)
-        return replace(before, router=replace(before.router, values=both), ahead=(norm, guess)), replace(
-            self, guess=guess
-        )
 
     def fits(self, tokens: int) -> bool:
         """Whether so many tokens go this way."""
@@ -274,16 +260,14 @@ class FewExperts:
         plain, norm, eps = (x.x, x.weight, x.eps) if isinstance(x, Unnormed) else (x, None, 0.0)
         residual, total = (x.residual, x.total) if isinstance(x, Unnormed) else (None, None)
         tokens, count = plain.shape[0], self.experts
-        # A guess takes the token as it was before its norm.
-        next_norm, guess = self.ahead if self.ahead is not None and isinstance(x, Unnormed) else (None, None)
         logits, shares = (
             torch.empty(tokens, width, dtype=torch.float32, device=plain.device) for width in (count, self.per_token)
         )
         chosen = torch.empty_like(shares, dtype=torch.int32)
         columns, depth, _ = tile(self.router, count, tokens, rows=1)
-        _router[(triton.cdiv(count, columns) * (1 if guess is None else 2),)](
-            plain, residual, norm, next_norm, total, self.router.values, logits, guess, chosen, shares, self.arrivals,
-            self.router.inputs, count, eps, tokens, self.per_token, triton.next_power_of_2(count), columns, depth,
+        _router[(triton.cdiv(count, columns),)](
+            plain, residual, norm, total, self.router.values, logits, chosen, shares, self.arrivals, self.router.inputs,
+            count, eps, tokens, self.per_token, triton.next_power_of_2(count), columns, depth,
             num_warps=_WARPS, **overlapping(),
         )  # fmt: skip
         return chosen, shares

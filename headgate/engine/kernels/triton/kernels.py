@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
 from headgate.engine.kernels.triton.decode_attention import decode_attention
 from headgate.engine.kernels.triton.decoding import TritonRows
-from headgate.engine.kernels.triton.fetching import Fetched
 from headgate.engine.kernels.triton.few import Unnormed
 from headgate.engine.kernels.triton.flashinfer import PromptAttention
 from headgate.engine.kernels.triton.fp8 import TritonFp8
@@ -120,22 +118,14 @@ class TritonKernels(ReferenceKernels):
         slots: Tensor,
         plan: Any,
         window: int | None,
-        then: object = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
         """See Kernels. One launch where each of a few sequences lacks a token; with many, two are as fast."""
         if isinstance(plan, DecodePlan):
             programs = attention.programs_of(q.shape[0], k.shape[1], plan.longest)
             if programs > 1:
-                fetched = _fetched(then) if plan.fetches else None
-                return decode_attention(q, k, v, norms, cos, sin, layer, slots, plan, window, programs, fetched, sinks)
+                return decode_attention(q, k, v, norms, cos, sin, layer, slots, plan, window, programs, sinks)
         return super().attend(q, k, v, norms, cos, sin, layer, slots, plan, window, sinks=sinks)
-
-    def connect(self, layers: Sequence[tuple[Tensor, Mlp | Mixture]]) -> None:
-        """See Kernels. A mixture's router guesses what the next one will choose."""
-        for (_, before), (norm, mixture) in pairwise(layers):
-            if isinstance(before, TritonMixture) and isinstance(mixture, TritonMixture):
-                mixture.follows(before, norm)
 
     def likeliest(self, logits: Tensor) -> Tensor:
         """See Kernels."""
@@ -165,14 +155,6 @@ class TritonKernels(ReferenceKernels):
 
 def _takes(into: object, x: Tensor) -> Fp8Format | None:
     return into.takes(x.shape[0]) if isinstance(into, StoredLinear | TritonMixture) else None
-
-
-def _fetched(mlp: object) -> Fetched | None:
-    if isinstance(mlp, TritonMixture):
-        return mlp.fetched
-    if isinstance(mlp, Mlp) and isinstance(mlp.gate_up, StoredLinear) and isinstance(mlp.down, StoredLinear):
-        return Fetched.of(mlp.gate_up.weight, mlp.down.weight)
-    return None
 
 
 def _norms(into: object, x: Tensor) -> bool:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from headgate.engine.kernels.mixture import MixtureWeights
 from headgate.engine.kernels.triton.by_expert import by_expert
-from headgate.engine.kernels.triton.fetching import Fetched
 from headgate.engine.kernels.triton.few import Unnormed
 from headgate.engine.kernels.triton.few_experts import FewExperts, likeliest
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
@@ -190,16 +189,6 @@ class TritonMixture:
         usual = self._limit is None and self._router_bias is None
         self._few = FewExperts(router, self._gate_up, self._down, self._per_token, arrivals, self._normalize, usual)
 
-    def follows(self, before: TritonMixture, norm: Tensor) -> None:
-        """Its tokens come from the layer whose mixture is `before`, by the norm `norm`: that one's router guesses."""
-        if self._shared is None and before._shared is None:
-            before._few, self._few = self._few.follows(before._few, norm)
-
-    @property
-    def fetched(self) -> Fetched | None:
-        """What can be asked for before a token is there, if anything."""
-        return self._few.fetched
-
     def takes(self, tokens: int) -> Fp8Format | None:
         """As what so many rows come best; None for as they are."""
         return None if self._few.fits(tokens) else self._gate_up.fp8
@@ -254,7 +243,7 @@ class TritonMixture:
     def _routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Experts int32 [tokens, per_token] and their weights, float32."""
         # In float32 whatever the dtype: what is nearly a tie should not be decided by rounding.
-        logits = F.linear(x.float(), self._few.router.values[: self._count], self._router_bias)
+        logits = F.linear(x.float(), self._few.router.values, self._router_bias)
         weights = logits.new_empty(x.shape[0], self._per_token)
         chosen = torch.empty_like(weights, dtype=torch.int32)
         block = triton.next_power_of_2(self._count)
@@ -279,8 +268,7 @@ class TritonMixture:
         small = self._shared_gate, self._router_bias, self._gate_up_bias, self._down_bias
         gate = sum(tensor.nbytes for tensor in small if tensor is not None)
         shared = sum(layer.nbytes for layer in self._shared) if self._shared is not None else 0
-        router = self._few.router.values[: self._count]
-        return router.nbytes + gate + shared + self._gate_up.nbytes + self._down.nbytes
+        return self._few.router.nbytes + gate + shared + self._gate_up.nbytes + self._down.nbytes
 
     @property
     def expert_nbytes(self) -> int:

@@ -96,7 +96,6 @@ class DecodePlan:
         arrivals: as in Tiles.
         tables: int32, likewise.
         longest: the most tokens that a sequence can have.
-        fetches: bytes of each layer's weights that attention asks for.
     """
 
     geometry: Tensor
@@ -105,7 +104,6 @@ class DecodePlan:
     tables: Tensor
     longest: int
     block_size: int
-    fetches: int
 
     def tiles(self, group: int, rows: int) -> Tiles:  # noqa: ARG002
         """See TritonPlan."""
