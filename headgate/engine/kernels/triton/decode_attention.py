@@ -8,6 +8,7 @@ its projection by the program that also needs it, and never read back.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -78,6 +79,20 @@ def _rounded(
 
 
 @triton.jit
+def _arrived(keys: tl.tensor, values: tl.tensor) -> Any:
+    """The same, once both are there: else the compiler waits for keys before it asks for values and what comes next."""
+    narrow: tl.constexpr = keys.dtype.primitive_bitwidth == 16
+    return tl.inline_asm_elementwise(
+        "mov.b32 $0, $2; mov.b32 $1, $3;",
+        "=r,=r,r,r",
+        [keys, values],
+        dtype=(keys.dtype, values.dtype),
+        is_pure=False,
+        pack=2 if narrow else 1,
+    )
+
+
+@triton.jit
 def _decode(
     q: tl.tensor,
     k: tl.tensor,
@@ -125,9 +140,9 @@ def _decode(
     begin(pdl)
     line, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     # The geometry was there before the first launch of a layer, and so were angles and slots.
-    position = tl.load(geometry + line * 4 + 2) - 1
-    table = tables + tl.load(geometry + line * 4 + 3)
-    context = position + 1
+    both = tl.load(geometry.to(tl.pointer_type(tl.int64)) + line * 2 + 1)
+    context = both.to(tl.int32)
+    table, position = tables + (both >> 32), context - 1
     span = tl.maximum(tl.cdiv(tl.cdiv(context, programs), block) * block, least)
     parts, part = tl.cdiv(context, span), tl.program_id(2)
     start, stop = part * span, tl.minimum(position, part * span + span)
@@ -152,6 +167,8 @@ def _decode(
         if q_norm is not None:
             q_scale, q_scale_of_other = _paired(q_norm + one, one == 0, dim, columns)
             k_scale, k_scale_of_other = _paired(k_norm + one, one == 0, dim, columns)
+        if pdl:
+            first_keys, first_values = _arrived(first_keys, first_values)
         wait(pdl)
         # All at once, before any of it is looked at.
         is_last = part == parts - 1
@@ -186,25 +203,27 @@ def _decode(
                 most = higher
         # All keys from `start` on are seen.
         most, total, sums = fold(asked, at, first_keys, first_values, key, there, None, scale, most, total, sums, True)
-        whole = start + tl.maximum(stop - start, 0) // block * block
-        for run in range(start + block, whole, block):
-            key = run + tl.arange(0, block)
-            there = key < stop
-            head = cells(table, key, there, kv_head, kv_heads, block_size, False)
-            more_keys = kept(keys, key_scales, head, there, dtype, dim, columns, False)
-            more_values = kept(values, value_scales, head, there, dtype, dim, columns, False)
-            most, total, sums = fold(
-                asked, at, more_keys, more_values, key, there, None, scale, most, total, sums, False
-            )
-        for run in range(tl.maximum(whole, start + block), stop, block):
-            key = run + tl.arange(0, block)
-            there = key < stop
-            head = cells(table, key, there, kv_head, kv_heads, block_size, True)
-            last_keys = kept(keys, key_scales, head, there, dtype, dim, columns, True)
-            last_values = kept(values, value_scales, head, there, dtype, dim, columns, True)
-            most, total, sums = fold(
-                asked, at, last_keys, last_values, key, there, None, scale, most, total, sums, True
-            )
+        # Most parts end here, and should not even prepare to go on.
+        if start + block < stop:
+            whole = start + (stop - start) // block * block
+            for run in range(start + block, whole, block):
+                key = run + tl.arange(0, block)
+                there = key < stop
+                head = cells(table, key, there, kv_head, kv_heads, block_size, False)
+                more_keys = kept(keys, key_scales, head, there, dtype, dim, columns, False)
+                more_values = kept(values, value_scales, head, there, dtype, dim, columns, False)
+                most, total, sums = fold(
+                    asked, at, more_keys, more_values, key, there, None, scale, most, total, sums, False
+                )
+            for run in range(whole, stop, block):
+                key = run + tl.arange(0, block)
+                there = key < stop
+                head = cells(table, key, there, kv_head, kv_heads, block_size, True)
+                last_keys = kept(keys, key_scales, head, there, dtype, dim, columns, True)
+                last_values = kept(values, value_scales, head, there, dtype, dim, columns, True)
+                most, total, sums = fold(
+                    asked, at, last_keys, last_values, key, there, None, scale, most, total, sums, True
+                )
         # Nothing was seen where the total is 0; a NaN is not 0 and stays visible.
         mean = sums / tl.where(total == 0.0, 1.0, total)[:, None]
         owner = ((line * kv_heads + kv_head) * group + row)[:, None] * dim + column[None, :]
@@ -265,12 +284,11 @@ def decode_attention(
 def _tile(width: int, group: int, tokens: int, *, converts: bool, shared: int) -> Tile:
     """For heads of `width` bytes, which the cache `converts` or has as they are, in `shared` bytes of shared memory.
 
-    Of a token or a few as many keys as fit in registers are asked for at once, before the launch before has ended, and
-    few parts are put together. Where programs wait for SMs: the fewer at a time, the sooner the first are there. Groups
-    in between were no faster with more keys.
+    Of a token or a few with small groups as many keys as fit in registers are asked for at once: few parts are put
+    together. With larger ones small programs are sooner, which find room beside those of the launch before and ask for
+    keys before it has ended. Where programs wait for SMs: the fewer at a time, the sooner the first are there.
     """
-    if width <= 256 and tokens <= FEW and (group < 4 or group >= 8):
-        whole = group < 4 and not converts
+    if width <= 256 and tokens <= FEW and group < 4:
         # Keys and values pass through it, and a quarter as much on the way to being put together.
-        return Tile(256 if whole and 256 * width * 5 // 2 <= shared else 128, 8, 3)
-    return Tile(32 if width > 256 or group < 8 else 64, 4, 3)
+        return Tile(256 if not converts and 256 * width * 5 // 2 <= shared else 128, 8, 3)
+    return Tile(64 if width <= 256 and group >= 8 and tokens > FEW else 32, 4, 3)

@@ -22,6 +22,8 @@ _LONGEST, _LONGEST_OF_SOME = 16384, 8192
 """Most inputs of one token, and of some: what a program keeps of them must fit in its registers."""
 _BYTES = 32 << 10
 """Of weights that a program of four warps keeps, 64 registers of each thread: an SM holds several such programs."""
+_SMALL = 12 << 20
+"""Bytes of a layer up to which programs keep half as much: all of them run together then, and are done sooner."""
 _REREAD = 16 << 20
 """Bytes that all programs of a layer may read for a norm, which each of them computes anew: what the second-level cache
 gives in the time that a launch of its own would take."""
@@ -45,11 +47,6 @@ class Unnormed:
     eps: float
     residual: Tensor | None = None
     total: Tensor | None = None
-
-    @property
-    def summed(self) -> Unnormed:
-        """The same for a second layer, once the first one has left the sum."""
-        return self if self.total is None else Unnormed(self.total, self.weight, self.eps)
 
 
 def fits(weight: Stored, tokens: int) -> bool:
@@ -212,16 +209,20 @@ def product(x: Tensor | Unnormed, weight: Stored, bias: Tensor | None, *, gate: 
 _AS_IT_IS = None, None, None, 0.0
 
 
-def tile(weight: Stored, outputs: int, tokens: int, rows: int) -> tuple[int, int, int]:
+def tile(weight: Stored, outputs: int, tokens: int, rows: int, kept: int | None = None) -> tuple[int, int, int]:
     """Outputs of a program that reads `rows` rows of the weight for each; inputs, filled up; warps.
 
-    `outputs`: of the launch.
+    `outputs`: of the launch. `kept`: bytes of weights that a program should keep, if that is known.
     """
-    # With several tokens registers hold sums as well.
-    kept = _BYTES if tokens == 1 else _BYTES // 2
     depth = max(128, triton.next_power_of_2(weight.inputs))
     line = rows * depth * weight.values.element_size()
     # Of a layer with few outputs, such as a router, each program takes less, so that there are some.
     least, most = max(2, 4 // rows), triton.next_power_of_2(triton.cdiv(outputs, _PROGRAMS))
+    if kept is None:
+        kept = _BYTES
+        if tokens > 1:
+            kept //= 2  # registers hold sums as well
+        elif outputs * line < _SMALL:
+            kept, least = kept // 2, 2
     columns = max(least, min(kept // line, most, 16))
     return columns, depth, 4 if columns * line <= kept else 8

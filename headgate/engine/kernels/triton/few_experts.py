@@ -18,6 +18,10 @@ from headgate.engine.quant.fp8 import BLOCK
 _WARPS = 8
 """Of a program that others wait for, or whose weights were asked for early: what is left is arithmetic."""
 
+_ROUTER, _GATES, _DOWNS = 32 << 10, 16 << 10, 64 << 10
+"""Bytes of weights that a program keeps. Gates cannot be asked for early: small programs are done sooner. One of downs
+reads all of a token's experts."""
+
 
 @triton.jit
 def places(logits: tl.tensor, count: tl.tensor, experts: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
@@ -70,6 +74,7 @@ def _router(
     residual: tl.tensor,
     norm: tl.tensor,
     total: tl.tensor,
+    normed: tl.tensor,
     weight: tl.tensor,
     logits: tl.tensor,
     chosen: tl.tensor,
@@ -100,6 +105,9 @@ def _router(
     for token in tl.static_range(tokens):
         given = row(x + token * inputs, residual, scale, total, at, there, inputs, eps, first == 0)
         tl.store(logits + token * count + column, times(mine, 1.0, given, "native"), mask=inside)
+        if norm is not None:  # noqa: SIM102  decided when it is compiled
+            if first == 0:
+                tl.store(normed + token * inputs + at, given.to(x.dtype.element_ty), mask=there)
     tl.debug_barrier()
     arrived = tl.atomic_add(arrivals, 1, sem="acq_rel")
     tl.debug_barrier()
@@ -119,14 +127,12 @@ def _router(
 @triton.jit
 def _gates(
     x: tl.tensor,
-    norm: tl.tensor,
     chosen: tl.tensor,
     weight: tl.tensor,
     scales: tl.tensor,
     out: tl.tensor,
     inputs: tl.tensor,
     outputs: tl.tensor,
-    eps: tl.tensor,
     fmt: tl.constexpr,
     per_token: tl.constexpr,
     columns: tl.constexpr,
@@ -136,9 +142,6 @@ def _gates(
     """A program per pair and run of its expert's `outputs` gates and ups."""
     at = tl.arange(0, depth)
     there = at < inputs
-    scale = norm
-    if norm is not None:
-        scale = tl.load(norm + at, mask=there, other=0.0)
     wait(pdl)
     begin(pdl)  # only now: the next launch relies on what this one has waited for
     pair = tl.program_id(0)
@@ -150,7 +153,7 @@ def _gates(
     one_scales = scales_of(scales, first, inside, inputs, depth, fmt)
     two = weights(weight, first + outputs, inside, at, there, inputs)
     two_scales = scales_of(scales, first + outputs, inside, inputs, depth, fmt)
-    given = row(x + pair // per_token * inputs, None, scale, None, at, there, inputs, eps, False)
+    given = row(x + pair // per_token * inputs, None, None, None, at, there, inputs, 0.0, False)
     done = gated(times(one, one_scales, given, fmt), times(two, two_scales, given, fmt), out.dtype.element_ty)
     tl.store(out + pair * outputs + column, done.to(out.dtype.element_ty), mask=inside)
 
@@ -182,45 +185,48 @@ def _weighed(
     begin(pdl)
     token = tl.program_id(0).to(tl.int64)
     start = tl.program_id(1) * columns
-    # Lines of the product are the columns of one expert after the other.
-    line = tl.arange(0, pairs * columns)
-    column = start + line % columns
-    real = (line // columns < per_token) & (column < outputs)
-    pair = token * per_token + line // columns
-    # Which experts that are `_gates` has waited for, before this launch began.
-    output = tl.load(chosen + pair, mask=real, other=0).to(tl.int64) * outputs + column
+    turn = tl.arange(0, pairs)
+    pair = token * per_token + turn
+    real = turn < per_token
+    column = start + tl.arange(0, columns)
+    inside = column < outputs
     at = tl.arange(0, depth)
-    mask = real[:, None] & (at < inputs)[None, :]
-    w = tl.load(weight + output[:, None] * inputs + at[None, :], mask=mask, other=0.0, eviction_policy="evict_first")
-    wait(pdl)
-    given = tl.load(x + pair[:, None] * inputs + at[None, :], mask=mask, other=0.0)
-    products = w.to(tl.float32) * given.to(tl.float32)
+    there = at < inputs
+    # Which experts that are `_gates` has waited for, before this launch began.
+    expert = tl.load(chosen + pair, mask=real, other=0).to(tl.int64)
+    output = expert[:, None] * outputs + column[None, :]
+    w = tl.load(
+        weight + output[:, :, None] * inputs + at[None, None, :],
+        mask=(real[:, None] & inside[None, :])[:, :, None] & there[None, None, :],
+        other=0.0,
+        eviction_policy="evict_first",
+    )
     if fmt == "fp8 blocks":
+        # A program's rows of an expert lie in one block.
         block = tl.arange(0, depth // 128)
         blocks = tl.cdiv(inputs, 128)
         scale = tl.load(
-            scales + (output // 128 * blocks)[:, None] + block[None, :],
+            scales + ((expert * outputs + start) // 128 * blocks)[:, None] + block[None, :],
             mask=real[:, None] & (block < blocks)[None, :],
             other=0.0,
         )
-        sums = tl.sum(tl.sum(tl.reshape(products, [pairs * columns, depth // 128, 128]), axis=2) * scale, axis=1)
-    else:
-        sums = tl.sum(products, axis=1)
-        if fmt != "native":
-            sums = sums * tl.load(scales + output, mask=real, other=0.0)
+    wait(pdl)
+    given = tl.load(x + pair[:, None] * inputs + at[None, :], mask=real[:, None] & there[None, :], other=0.0)
+    given = given.to(tl.float32)
+    if fmt == "fp8 blocks":
+        given = tl.reshape(tl.reshape(given, [pairs, depth // 128, 128]) * scale[:, :, None], [pairs, depth])
+    sums = tl.sum(w.to(tl.float32) * given[:, None, :], axis=2)
+    if fmt == "int8" or fmt == "fp8 rows":
+        sums = sums * tl.load(scales + output, mask=real[:, None] & inside[None, :], other=0.0)
     # Rounded where the operations one by one round.
-    sums = sums.to(out.dtype.element_ty).to(tl.float32) * tl.load(shares + pair, mask=real, other=0.0)
-    total = tl.sum(tl.reshape(tl.where(real, sums, 0.0), [pairs, columns]), axis=0)
+    share = tl.load(shares + pair, mask=real, other=0.0)
+    total = tl.sum(sums.to(out.dtype.element_ty).to(tl.float32) * share[:, None], axis=0)
     if normalize:
-        turn = tl.arange(0, pairs)
-        all_shares = tl.load(shares + token * per_token + turn, mask=turn < per_token, other=0.0)
-        total = total / tl.sum(all_shares, axis=0)
-    mine = start + tl.arange(0, columns)
-    inside = mine < outputs
+        total = total / tl.sum(share, axis=0)
     if added is not None:
-        shared = tl.load(added + token * outputs + mine, mask=inside, other=0.0).to(tl.float32)
+        shared = tl.load(added + token * outputs + column, mask=inside, other=0.0).to(tl.float32)
         total += shared / (1.0 + tl.exp(-tl.load(gates + token)))
-    tl.store(out + token * outputs + mine, total.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + token * outputs + column, total.to(out.dtype.element_ty), mask=inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +261,8 @@ class FewExperts:
             self.usual and whole and all(few.fits(weight, tokens) for weight in (self.router, self.gate_up, self.down))
         )
 
-    def routed(self, x: Tensor | Unnormed) -> tuple[Tensor, Tensor]:
-        """Experts int32 [tokens, per_token] and their shares, float32."""
+    def routed(self, x: Tensor | Unnormed) -> tuple[Tensor, Tensor, Tensor]:
+        """Experts int32 [tokens, per_token] and their shares, float32; and the tokens, normed."""
         plain, norm, eps = (x.x, x.weight, x.eps) if isinstance(x, Unnormed) else (x, None, 0.0)
         residual, total = (x.residual, x.total) if isinstance(x, Unnormed) else (None, None)
         tokens, count = plain.shape[0], self.experts
@@ -264,32 +270,30 @@ class FewExperts:
             torch.empty(tokens, width, dtype=torch.float32, device=plain.device) for width in (count, self.per_token)
         )
         chosen = torch.empty_like(shares, dtype=torch.int32)
-        columns, depth, _ = tile(self.router, count, tokens, rows=1)
+        normed = plain if norm is None else torch.empty_like(plain)
+        columns, depth, _ = tile(self.router, count, tokens, rows=1, kept=_ROUTER)
         _router[(triton.cdiv(count, columns),)](
-            plain, residual, norm, total, self.router.values, logits, chosen, shares, self.arrivals, self.router.inputs,
-            count, eps, tokens, self.per_token, triton.next_power_of_2(count), columns, depth,
+            plain, residual, norm, total, normed, self.router.values, logits, chosen, shares, self.arrivals,
+            self.router.inputs, count, eps, tokens, self.per_token, triton.next_power_of_2(count), columns, depth,
             num_warps=_WARPS, **overlapping(),
         )  # fmt: skip
-        return chosen, shares
+        return chosen, shares, normed
 
-    def passed(
-        self, x: Tensor | Unnormed, chosen: Tensor, shares: Tensor, added: Tensor | None, gates: Tensor | None
-    ) -> Tensor:
+    def passed(self, x: Tensor, chosen: Tensor, shares: Tensor, added: Tensor | None, gates: Tensor | None) -> Tensor:
         """[tokens, hidden]: what the chosen experts make of each token, by their shares, summed.
 
         `added` [tokens, hidden] is added as well, by the sigmoid of its `gates`.
         """
-        plain, norm, eps = (x.x, x.weight, x.eps) if isinstance(x, Unnormed) else (x, None, 0.0)
         gate_up, down, width = self.gate_up, self.down, self.gate_up.outputs // 2
-        between = plain.new_empty(chosen.numel(), width)
-        columns, depth, warps = tile(gate_up, width * self.per_token, 1, rows=2)
+        between = x.new_empty(chosen.numel(), width)
+        columns, depth, warps = tile(gate_up, width * self.per_token, 1, rows=2, kept=_GATES)
         _gates[(chosen.numel(), triton.cdiv(width, columns))](
-            plain, norm, chosen, gate_up.values, gate_up.scales, between, gate_up.inputs, width, eps, gate_up.fmt,
-            self.per_token, columns, depth, num_warps=warps, **overlapping(),
+            x, chosen, gate_up.values, gate_up.scales, between, gate_up.inputs, width, gate_up.fmt, self.per_token,
+            columns, depth, num_warps=warps, **overlapping(),
         )  # fmt: skip
-        out = plain.new_empty(chosen.shape[0], down.outputs)
+        out = x.new_empty(chosen.shape[0], down.outputs)
         pairs = triton.next_power_of_2(self.per_token)
-        columns, depth, _ = tile(down, down.outputs, 1, rows=pairs)
+        columns, depth, _ = tile(down, down.outputs, 1, rows=pairs, kept=_DOWNS)
         _weighed[(chosen.shape[0], triton.cdiv(down.outputs, columns))](
             between, chosen, shares, down.values, down.scales, added, gates, out, down.inputs, down.outputs, down.fmt,
             self.normalize, self.per_token, pairs, columns, depth, num_warps=_WARPS, **overlapping(),

@@ -235,10 +235,9 @@ class TritonMixture:
 
     def _by_pair(self, x: Tensor | Unnormed) -> Tensor:
         """Of few tokens."""
-        chosen, shares = self._few.routed(x)
-        if isinstance(x, Unnormed):
-            return self._few.passed(x.summed, chosen, shares, None, None)
-        return self._few.passed(x, chosen, shares, *self._passed_by_all(x))
+        chosen, shares, normed = self._few.routed(x)
+        added, gates = (None, None) if isinstance(x, Unnormed) else self._passed_by_all(x)
+        return self._few.passed(normed, chosen, shares, added, gates)
 
     def _routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Experts int32 [tokens, per_token] and their weights, float32."""
