@@ -21,6 +21,8 @@ _WARPS = 8
 _ROUTER, _GATES, _DOWNS = 32 << 10, 16 << 10, 64 << 10
 """Bytes of weights that a program keeps. Gates cannot be asked for early: small programs are done sooner. One of downs
 reads all of a token's experts."""
+_KEPT = 32 << 10
+"""Most activations between gates and downs of all of a token's experts: half of a program's registers."""
 
 
 @triton.jit
@@ -257,8 +259,12 @@ class FewExperts:
         """Whether so many tokens go this way."""
         blocks = self.gate_up.fmt == "fp8 blocks"
         whole = not blocks or (self.gate_up.outputs % (2 * BLOCK) == 0 and self.down.outputs % BLOCK == 0)
+        kept = triton.next_power_of_2(self.per_token) * triton.next_power_of_2(self.down.inputs)
         return (
-            self.usual and whole and all(few.fits(weight, tokens) for weight in (self.router, self.gate_up, self.down))
+            self.usual
+            and whole
+            and kept <= _KEPT
+            and all(few.fits(weight, tokens) for weight in (self.router, self.gate_up, self.down))
         )
 
     def routed(self, x: Tensor | Unnormed) -> tuple[Tensor, Tensor, Tensor]:
