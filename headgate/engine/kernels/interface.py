@@ -203,10 +203,14 @@ class Fp8Layers(Protocol):
     """Layers that keep a checkpoint's own fp8 weights, and round activations alike.
 
     Attributes:
-        unrounded: tokens of a step up to which activations stay as they are, in layers of up to 8,192 inputs.
+        unrounded: tokens of a step up to which activations stay as they are for experts of up to 8,192 inputs.
     """
 
     unrounded: int
+
+    def rounds(self, weight: Fp8Weight, tokens: int) -> bool:
+        """Whether `linear` of this weight, of up to 8,192 inputs, rounds the activations of so many tokens."""
+        ...
 
     def linear(self, weight: Fp8Weight, bias: Tensor | None) -> Linear:
         """The layer of `weight`; `bias` [outputs] in the compute dtype."""

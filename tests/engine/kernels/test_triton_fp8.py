@@ -70,6 +70,31 @@ def test_linear(count: int, *, blocks: bool) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("count", [5, 40])
+def test_inputs_of_few_tiles_are_shared_out(count: int, *, blocks: bool) -> None:
+    generator = torch.Generator().manual_seed(count)
+    weight = Fp8Weight.of(torch.randn(140, 1200, generator=generator) / 35, blocks=blocks)
+    layer = fp8_layers().linear(weight, None)
+    for _ in range(2):  # the second time finds what the first one left
+        x = torch.randn(count, 1200, generator=generator)
+        near(layer(x), expected_product(x, weight, None, rounds=True))
+
+
+@BOTH
+def test_large_weights_take_rounded_rows_from_two_on(monkeypatch: pytest.MonkeyPatch, *, blocks: bool) -> None:
+    from headgate.engine.kernels.triton import few
+
+    monkeypatch.setattr(few, "SMALL", 200 * 150)
+    generator = torch.Generator().manual_seed(2)
+    weight = Fp8Weight.of(torch.randn(150, 200, generator=generator) / 14, blocks=blocks)
+    layer = fp8_layers().linear(weight, None)
+    for count in (1, 2, 4):
+        x = torch.randn(count, 200, generator=generator).half()
+        assert fp8_layers().rounds(weight, count) == (count > 1)
+        near(layer(x), expected_product(x, weight, None, rounds=count > 1))
+
+
+@BOTH
 def test_what_comes_before_leaves_rows_rounded(*, blocks: bool) -> None:
     kernels, generator = triton_kernels(), torch.Generator().manual_seed(3)
     x, residual, scale = (torch.randn(*shape, generator=generator).half() for shape in ((5, 200), (5, 200), (200,)))

@@ -33,5 +33,32 @@ def test_only_the_weights_are_rounded(
     assert layer.nbytes == outputs * (stored + 4) + (bias.nbytes if bias is not None else 0)
 
 
+@pytest.mark.parametrize("fmt", ["int8", "int4"])
+@pytest.mark.parametrize("tokens", [7, 40])
+def test_inputs_of_few_tiles_are_shared_out(tokens: int, fmt: WeightFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headgate.engine.kernels.triton import linear
+
+    parts: list[int] = []
+    monkeypatch.setattr(linear, "_parts", lambda *given, _of=linear._parts: parts.append(_of(*given)) or parts[-1])
+    generator = torch.Generator().manual_seed(tokens)
+    weight = torch.randn(40, 2100, generator=generator) / 46
+    bias = torch.randn(40, generator=generator)
+    layer = triton_kernels().linear(weight, bias, fmt)
+    for _ in range(2):  # the second time finds what the first one left
+        x = torch.randn(tokens, 2100, generator=generator)
+        torch.testing.assert_close(layer(x).double(), x.double() @ rounded(weight, fmt).T + bias, rtol=1e-4, atol=1e-4)
+    assert min(parts) >= 2
+
+
+@pytest.mark.parametrize(
+    ("tiles", "runs", "warps", "parts"),
+    [(128, 112, 2, 8), (192, 32, 2, 4), (64, 112, 4, 8), (448, 32, 4, 1), (2, 9, 2, 2), (1, 3, 4, 1)],
+)
+def test_as_many_programs_as_run_together(tiles: int, runs: int, warps: int, parts: int) -> None:
+    from headgate.engine.kernels.triton.linear import _parts
+
+    assert _parts(tiles, runs, warps) == parts
+
+
 def test_no_tokens() -> None:
     assert triton_kernels().linear(torch.ones(8, 16), None, "int8")(torch.zeros(0, 16)).shape == (0, 8)

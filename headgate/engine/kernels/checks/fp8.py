@@ -53,14 +53,14 @@ def fp8_checks(kernels: Kernels, draw: Draw, sizes: Sizes) -> Iterator[Line]:
         mixture = None if weights is None else fp8_mixture(kernels.fp8, weights, blocks=blocks)
         for tokens in sizes.tokens:
             x, name = draw(tokens, hidden), f"{tokens} tokens"
-            rounds = tokens > kernels.fp8.unrounded
-            exact = _Plain(weight, rounds=rounds)
+            exact = _Plain(weight, rounds=kernels.fp8.rounds(weight, tokens))
             check = partial(judged, draw=draw, allowed=_ALLOWED)
             yield check(f"fp8 {kind}, {name}", got=layer(x), expected=exact(x), again=layer(x))
             normed, rounded = kernels.rms_norm(x, norm, 1e-6), kernels.rms_norm(x, norm, 1e-6, layer)
             yield check(f"fp8 {kind} behind a norm, {name}", got=layer(rounded), expected=exact(normed))
             if weights is None or mixture is None:
                 continue
+            rounds = tokens > kernels.fp8.unrounded
             plain = ReferenceMixture(weights, _plain(blocks=blocks, rounds=rounds))
             check = partial(judged, draw=draw, allowed=_ALLOWED_TWICE if rounds else _ALLOWED)
             yield check(f"fp8 {kind} mixture, {name}", got=mixture(x), expected=plain(x), again=mixture(x))

@@ -22,7 +22,7 @@ _LONGEST, _LONGEST_OF_SOME = 16384, 8192
 """Most inputs of one token, and of some: what a program keeps of them must fit in its registers."""
 _BYTES = 32 << 10
 """Of weights that a program of four warps keeps, 64 registers of each thread: an SM holds several such programs."""
-_SMALL = 12 << 20
+SMALL = 12 << 20
 """Bytes of a layer up to which programs keep half as much: all of them run together then, and are done sooner."""
 _REREAD = 16 << 20
 """Bytes that all programs of a layer may read for a norm, which each of them computes anew: what the second-level cache
@@ -222,7 +222,7 @@ def tile(weight: Stored, outputs: int, tokens: int, rows: int, kept: int | None 
         kept = _BYTES
         if tokens > 1:
             kept //= 2  # registers hold sums as well
-        elif outputs * line < _SMALL:
+        elif outputs * line < SMALL:
             kept, least = kept // 2, 2
     columns = max(least, min(kept // line, most, 16))
     return columns, depth, 4 if columns * line <= kept else 8

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights
 from headgate.engine.kernels.triton.few import FEW
-from headgate.engine.kernels.triton.linear import StoredLinear
+from headgate.engine.kernels.triton.linear import StoredLinear, rounds
 from headgate.engine.kernels.triton.mixture import TritonMixture
 from headgate.engine.kernels.triton.stock import StockProduct, stock_works
 from headgate.engine.kernels.triton.stored import Fp8Format, Stored
@@ -23,6 +23,10 @@ class TritonFp8:
 
     def __init__(self) -> None:
         self._stock: dict[Fp8Format, bool] = {}
+
+    def rounds(self, weight: Fp8Weight, tokens: int) -> bool:
+        """See Fp8Layers."""
+        return rounds(weight.values.nbytes, tokens)
 
     def linear(self, weight: Fp8Weight, bias: Tensor | None) -> Linear:
         """See Fp8Layers."""

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.triton import few
-from headgate.engine.kernels.triton.few import Unnormed
+from headgate.engine.kernels.triton.few import FEW, Unnormed
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.products import Tile, row_product, tile_product
 from headgate.engine.kernels.triton.rows import Rounded, exact, taken
@@ -22,6 +22,10 @@ _SOME = 64
 """Tokens up to which tiles of ours read fp8 weights with more programs than stock products have."""
 _ROWS = (1, 1), (16, 16), (256, 64), (sys.maxsize, 128)
 """Rows of a tile by the most tokens that it is for."""
+_TOGETHER = 2048
+"""Warps that keep a large GPU busy. Where tiles have fewer their inputs are shared out among programs."""
+_LEAST_RUNS = 4
+"""Of inputs that a program then reads one after the other, at least: less is not worth putting together."""
 
 
 @triton.jit
@@ -55,6 +59,24 @@ def _one_row(
 
 
 @triton.jit
+def _leave(
+    sums: tl.tensor,
+    bias: tl.tensor,
+    out: tl.tensor,
+    row: tl.tensor,
+    real: tl.tensor,
+    column: tl.tensor,
+    inside: tl.tensor,
+    outputs: tl.tensor,
+) -> None:
+    """Write sums float32 [columns, rows] of a tile, and the bias with them."""
+    if bias is not None:
+        sums += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[:, None]
+    place = out + row[None, :] * outputs + column[:, None]
+    tl.store(place, sums.to(out.dtype.element_ty), mask=real[None, :] & inside[:, None])
+
+
+@triton.jit
 def _rows(
     x: tl.tensor,
     x_scales: tl.tensor,
@@ -64,6 +86,8 @@ def _rows(
     groups: tl.tensor,
     bias: tl.tensor,
     out: tl.tensor,
+    partial: tl.tensor,
+    arrivals: tl.tensor,
     tokens: tl.tensor,
     inputs: tl.tensor,
     outputs: tl.tensor,
@@ -73,20 +97,37 @@ def _rows(
     depth: tl.constexpr,
     pdl: tl.constexpr,
 ) -> None:
-    """A program per tile of tokens and outputs; programs that share weights follow each other."""
+    """A program per tile of tokens and outputs, and part of the inputs; programs that share weights follow each other.
+
+    With `partial` parts leave their sums there, and the last one to arrive adds them up, in their order.
+    """
     begin(pdl)
     wait(pdl)
     row = (tl.program_id(0) * rows + tl.arange(0, rows)).to(tl.int64)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     real, inside = row < tokens, column < outputs
+    part, parts = tl.program_id(2), tl.num_programs(2)
+    run = tl.cdiv(tl.cdiv(inputs, depth), parts) * depth
     sums = tile_product(
-        x, x_scales, span, row, real, weight, scales, groups, column.to(tl.int64), inside, inputs, fmt, rows, columns,
-        depth,
+        x, x_scales, span, row, real, weight, scales, groups, column.to(tl.int64), inside, inputs, part * run,
+        tl.minimum(part * run + run, inputs), fmt, rows, columns, depth,
     )  # fmt: skip
-    if bias is not None:
-        sums += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[:, None]
-    place = out + row[None, :] * outputs + column[:, None]
-    tl.store(place, sums.to(out.dtype.element_ty), mask=real[None, :] & inside[:, None])
+    if partial is None:
+        _leave(sums, bias, out, row, real, column, inside, outputs)
+    else:
+        tile = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        cell = tl.arange(0, columns)[:, None] * rows + tl.arange(0, rows)[None, :]
+        mine = partial + tile * parts * (columns * rows) + cell
+        tl.store(mine + part * (columns * rows), sums)
+        tl.debug_barrier()  # all threads have left theirs
+        before = tl.atomic_add(arrivals + tile, 1, sem="acq_rel")
+        tl.debug_barrier()
+        if before == parts - 1:
+            tl.store(arrivals + tile, 0)  # for the next time
+            total = tl.zeros([columns, rows], tl.float32)
+            for other in range(parts):
+                total += tl.load(mine + other * (columns * rows), cache_modifier=".cg")
+            _leave(total, bias, out, row, real, column, inside, outputs)
 
 
 class StoredLinear:
@@ -95,6 +136,7 @@ class StoredLinear:
     def __init__(self, weight: Stored, bias: Tensor | None, stock: StockProduct | None = None) -> None:
         """`bias` [outputs] in the compute dtype; `stock`: torch's product for many tokens, where it has one."""
         self._weight, self._bias, self._stock = weight, bias, stock
+        self._arrivals = torch.zeros(_TOGETHER // 4, dtype=torch.int32, device=weight.values.device)
 
     @property
     def weight(self) -> Stored:
@@ -103,17 +145,22 @@ class StoredLinear:
 
     def takes(self, tokens: int) -> Fp8Format | None:
         """As what so many rows come best; None for as they are."""
-        return None if few.fits(self._weight, tokens) else self._weight.fp8
+        return None if self._few(tokens) else self._weight.fp8
+
+    def _few(self, tokens: int) -> bool:
+        """Whether so many tokens go by ordinary arithmetic: of large fp8 weights one, as others are soon more work."""
+        weight = self._weight
+        return few.fits(weight, tokens) and not (weight.fp8 and rounds(weight.values.nbytes, tokens))
 
     def norms(self, tokens: int) -> bool:
         """Whether so many tokens may come `Unnormed`."""
-        return tokens == 1 and few.fits(self._weight, tokens) and few.norms(self._weight)
+        return tokens == 1 and self._few(tokens) and few.norms(self._weight)
 
     def gated(self, x: Tensor | Unnormed) -> Tensor | None:
         """silu(first half) * second half of the layer's result, if it has a way to give that; of plain rows."""
         tokens = x.x.shape[0] if isinstance(x, Unnormed) else x.shape[0]
         whole = self._weight.fmt != "fp8 blocks" or self._weight.outputs % 256 == 0
-        if not whole or not few.fits(self._weight, tokens):
+        if not whole or not self._few(tokens):
             return None
         return few.product(_contiguous(x), self._weight, self._bias, gate=True)
 
@@ -124,7 +171,7 @@ class StoredLinear:
             return few.product(x, weight, self._bias)
         plain = exact(x)
         tokens = plain.shape[0]
-        if few.fits(weight, tokens):
+        if self._few(tokens):
             return few.product(plain.contiguous(), weight, self._bias)
         if weight.fmt == "native":
             return F.linear(plain, weight.values, self._bias)
@@ -144,9 +191,13 @@ class StoredLinear:
                 **overlapping(),
             )  # fmt: skip
         else:
-            _rows[triton.cdiv(tokens, rows), triton.cdiv(weight.outputs, tile.columns)](
-                *given, tokens, weight.inputs, weight.outputs, weight.fmt, rows, tile.columns, tile.depth,
-                num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
+            grid = triton.cdiv(tokens, rows), triton.cdiv(weight.outputs, tile.columns)
+            parts, partial = _parts(grid[0] * grid[1], weight.inputs // tile.depth, tile.warps), None
+            if parts > 1:
+                partial = plain.new_empty(parts * grid[0] * grid[1] * tile.columns * rows, dtype=torch.float32)
+            _rows[(*grid, parts)](
+                *given, partial, self._arrivals, tokens, weight.inputs, weight.outputs, weight.fmt, rows, tile.columns,
+                tile.depth, num_warps=tile.warps, num_stages=tile.stages, maxnreg=128, **overlapping(),
             )  # fmt: skip
         return out
 
@@ -154,6 +205,17 @@ class StoredLinear:
     def nbytes(self) -> int:
         """Bytes of weights, scales and bias."""
         return self._weight.nbytes + (self._bias.nbytes if self._bias is not None else 0)
+
+
+def _parts(tiles: int, runs: int, warps: int) -> int:
+    """Among how many programs a tile's `runs` of inputs are shared out, if there are so many tiles: a power of two."""
+    most = min(_TOGETHER // warps // tiles, runs // _LEAST_RUNS)
+    return 1 << (most.bit_length() - 1) if most > 1 else 1
+
+
+def rounds(nbytes: int, tokens: int) -> bool:
+    """Whether a layer of so many bytes of fp8 weights rounds the activations of so many tokens."""
+    return tokens > FEW or (tokens > 1 and nbytes >= few.SMALL)
 
 
 def _contiguous(x: Tensor | Unnormed) -> Tensor | Unnormed:

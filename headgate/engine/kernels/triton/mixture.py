@@ -99,8 +99,8 @@ def _product(
             pair = tl.load(pairs + tile * rows + tl.arange(0, rows)).to(tl.int64)
             real = pair < most
             sums = tile_product(
-                x, x_scales, span, pair // share, real, weight, scales, groups, output, inside, inputs, fmt, rows,
-                columns, depth,
+                x, x_scales, span, pair // share, real, weight, scales, groups, output, inside, inputs, 0,
+                inputs, fmt, rows, columns, depth,
             )  # fmt: skip
         if bias is not None:
             sums += tl.load(bias + output, mask=inside, other=0.0).to(tl.float32)[:, None]

@@ -188,6 +188,8 @@ def tile_product(
     output: tl.tensor,
     inside: tl.tensor,
     inputs: tl.tensor,
+    start: tl.tensor,
+    stop: tl.tensor,
     fmt: tl.constexpr,
     rows: tl.constexpr,
     columns: tl.constexpr,
@@ -195,12 +197,14 @@ def tile_product(
 ) -> tl.tensor:
     """float32 [columns, rows]: the weights' rows `output` times rows `line` int64 [rows] of x, where `inside`, `real`.
 
+    Of the inputs from `start`, a multiple of `depth`, to `stop`.
+
     The weights are the first operand, which tensor cores take from registers, where they are unpacked. `x_scales` are
     those of fp8 activations, one per row, the next run's `span` further on.
     """
     sums = tl.zeros([columns, rows], tl.float32)
     first = x + line[:, None] * inputs
-    for begin in range(0, inputs, depth):
+    for begin in range(start, stop, depth):
         at = begin + tl.arange(0, depth)
         there = (at < inputs)[None, :]
         a = tl.load(first + at[None, :], mask=real[:, None] & there, other=0.0)
