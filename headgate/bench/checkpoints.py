@@ -87,6 +87,30 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": False,
         "quantization_config": {"quant_method": "mxfp4"},
     },
+    # The text model of Qwen3.5 0.8B with a small vocabulary, so that its head hides no layers of the delta rule.
+    "qwen3.5": {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25},
+        "max_position_embeddings": 40960,
+        "dtype": "bfloat16",
+        "hidden_size": 1024,
+        "intermediate_size": 3584,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "full_attention_interval": 4,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 16,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "vocab_size": 32000,
+        "tie_word_embeddings": True,
+    },
 }
 
 
@@ -159,7 +183,7 @@ def _tokenizer(size: int) -> str:
 
 
 def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the tensors of a checkpoint of Qwen3, or of gpt-oss, by its `config.json`."""
+    """Names and shapes of the tensors of a checkpoint of Qwen3, Qwen3.5 or gpt-oss, by its `config.json`."""
     spec = read_spec(config)
     hidden, q_width, kv_width = spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     shapes: dict[str, tuple[int, ...]] = {
@@ -173,13 +197,18 @@ def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         shapes |= {
             f"{at}.input_layernorm.weight": (hidden,),
             f"{at}.post_attention_layernorm.weight": (hidden,),
-            f"{at}.self_attn.q_proj.weight": (q_width, hidden),
-            f"{at}.self_attn.k_proj.weight": (kv_width, hidden),
-            f"{at}.self_attn.v_proj.weight": (kv_width, hidden),
-            f"{at}.self_attn.o_proj.weight": (hidden, q_width),
         }
-        if spec.qk_norm == "head":
-            shapes |= {f"{at}.self_attn.{name}_norm.weight": (spec.head_dim,) for name in "qk"}
+        if number in spec.delta_layers:
+            shapes |= _delta_shapes(spec, f"{at}.linear_attn")
+        else:
+            shapes |= {
+                f"{at}.self_attn.q_proj.weight": (2 * q_width if spec.gated else q_width, hidden),
+                f"{at}.self_attn.k_proj.weight": (kv_width, hidden),
+                f"{at}.self_attn.v_proj.weight": (kv_width, hidden),
+                f"{at}.self_attn.o_proj.weight": (hidden, q_width),
+            }
+            if spec.qk_norm == "head":
+                shapes |= {f"{at}.self_attn.{name}_norm.weight": (spec.head_dim,) for name in "qk"}
         if spec.sinks:
             shapes |= _gpt_oss_shapes(spec, at)
             continue
@@ -191,6 +220,23 @@ def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             shapes[f"{mlp}.gate_proj.weight"] = shapes[f"{mlp}.up_proj.weight"] = (width, hidden)
             shapes[f"{mlp}.down_proj.weight"] = (hidden, width)
     return shapes
+
+
+def _delta_shapes(spec: DecoderSpec, at: str) -> dict[str, tuple[int, ...]]:
+    """What stands at the place of attention in layers of the delta rule."""
+    assert spec.delta is not None
+    hidden, channels, heads = spec.hidden, spec.delta.channels, spec.delta.value_heads
+    return {
+        f"{at}.in_proj_qkv.weight": (channels, hidden),
+        f"{at}.in_proj_z.weight": (spec.delta_width, hidden),
+        f"{at}.in_proj_b.weight": (heads, hidden),
+        f"{at}.in_proj_a.weight": (heads, hidden),
+        f"{at}.conv1d.weight": (channels, 1, spec.delta.convolved),
+        f"{at}.A_log": (heads,),
+        f"{at}.dt_bias": (heads,),
+        f"{at}.norm.weight": (spec.delta.value_dim,),
+        f"{at}.out_proj.weight": (hidden, spec.delta_width),
+    }
 
 
 def _gpt_oss_shapes(spec: DecoderSpec, at: str) -> dict[str, tuple[int, ...]]:

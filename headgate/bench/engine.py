@@ -225,6 +225,8 @@ class EngineBench:
 def bytes_decoding(info: ModelInfo, left: Sequence[tuple[int, int]]) -> float:
     """Bytes that decoding must read from memory: in each step the weights, once, and what is known of each sequence.
 
+    A state that is kept beside keys and values counts twice: it is written, too.
+
     `left`: known tokens and those to come of sequences that decode together until each has all of its own.
     """
     ends = sorted(count for _, count in left)
@@ -232,4 +234,5 @@ def bytes_decoding(info: ModelInfo, left: Sequence[tuple[int, int]]) -> float:
     for place, count in enumerate(ends):  # the steps between two ends have one batch
         read += (count - done) * info.weight_bytes_read(len(ends) - place)
         done = count
+    read += 2 * info.state_bytes * sum(ends)
     return read + info.kv_bytes_per_token * sum(count * (known + (count - 1) / 2) for known, count in left)

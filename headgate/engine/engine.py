@@ -326,6 +326,7 @@ class Engine:
             tool_calls=tool_format(template, spec.tool_calls, harmony=thinking == "harmony"),
             thinks=thinking,
             hand_over=hand_over(spec.path),
+            state_bytes=state_bytes(decoder.spec),
             max_running=settings.max_running,
             max_step_tokens=settings.max_step_tokens,
         )

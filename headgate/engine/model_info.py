@@ -40,6 +40,8 @@ class ModelInfo:
     """How an answer of it begins that leaves the question to a larger model; empty where it was not taught that."""
     adapter_of: str = ""
     """The model whose weights, cache and steps it shares, with an adapter of its own; empty: it shares none."""
+    state_bytes: int = 0
+    """Of what is kept of a sequence beside keys and values, which each of its tokens reads and writes."""
     max_running: int = 64
     max_step_tokens: int = 512
 

@@ -72,12 +72,15 @@ def test_engine_bench_writes_its_figures(tiny_checkpoint: Path, tmp_path: Path) 
 
 
 def test_what_decoding_reads_is_counted_step_by_step() -> None:
-    info = cast(ModelInfo, SimpleNamespace(weight_bytes_read=lambda batch: 1000.0 + batch, kv_bytes_per_token=10))
+    facts = SimpleNamespace(weight_bytes_read=lambda batch: 1000.0 + batch, kv_bytes_per_token=10, state_bytes=0)
+    info = cast(ModelInfo, facts)
     # 8 prompts of 128 and 96 new tokens, of which the first came with the prompt.
     assert bytes_decoding(info, [(129, 95)] * 8) == 95 * 1008 + 8 * 95 * 10 * (128 + 96 / 2)
     left = [(40, 3), (7, 0), (100, 5), (9, 5)]
     steps = [[known + step for known, count in left if count > step] for step in range(5)]
     assert bytes_decoding(info, left) == sum(1000 + len(each) + 10 * sum(each) for each in steps)
+    facts.state_bytes = 7  # read and written
+    assert bytes_decoding(info, left) == sum(1000 + len(each) + 10 * sum(each) + 14 * len(each) for each in steps)
 
 
 def test_a_round_tells_what_is_left_when_all_have_begun(tiny_checkpoint: Path) -> None:
@@ -203,7 +206,7 @@ def test_a_server_beside_the_engine_has_its_settings(tmp_path: Path, monkeypatch
 
 def test_random_checkpoints_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32, "num_hidden_layers": 2}
-    small["vocab_size"] = 32000
+    small |= {"vocab_size": 32000, "full_attention_interval": 2}
     for shape, config in SHAPES.items():
         monkeypatch.setitem(SHAPES, shape, {**config, **{k: v for k, v in small.items() if k in config}})
         folder = write_random(shape, tmp_path)

@@ -36,6 +36,8 @@ class Footprint:
         sizes = {name: prod(shape) for name, shape in tensor_shapes(config).items()}
         self._stored = sum(sizes.values())
         self._kv_elements = spec.kv_elements_per_token
+        # As we keep it; read and written.
+        self._state = 2 * sum(each.nbytes for each in spec.state_shapes)
         looked_up = 0 if spec.tied_head else sizes["model.embed_tokens.weight"]
         self._experts = sum(size for name, size in sizes.items() if ".experts." in name)
         self._dense = self._stored - looked_up - self._experts
@@ -64,7 +66,7 @@ class Footprint:
         if tokens_s is None:
             return None
         context = (prompt + new / 2) * self._kv_elements * about.kv_element_bytes
-        read = weights * self.read_share(batch) + batch * context
+        read = weights * self.read_share(batch) + batch * (context + self._state)
         seconds = batch / tokens_s
         work = 2 * self.active * batch
         return Place(work / read, work / seconds, read / seconds / ceilings.read_bytes_s)
