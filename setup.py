@@ -15,7 +15,7 @@ from setuptools.command.build_ext import build_ext
 FOLDER = "headgate/engine/kernels/cpu"
 # Those with torch's headers take most of the time, whatever is in them: they are few, come first, and are optimised
 # less, since they only check arguments and divide work.
-TORCH_SOURCES = ("step_ops", "packed_ops", "native", "sampling_ops")
+TORCH_SOURCES = ("step_ops", "packed_ops", "native", "sampling_ops", "delta_ops")
 SOURCES = (
     *(
         "int4",
@@ -33,6 +33,7 @@ SOURCES = (
         "step",
         "decode",
         "outline",
+        "delta_loops",
     ),
     *("attention_plan", "choice", "team"),
 )

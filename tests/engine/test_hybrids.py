@@ -162,7 +162,7 @@ def test_the_delta_rule_is_the_same_however_it_is_read(parts: list[int]) -> None
         spec=spec,
         place=0,
         gates=DenseLinear(torch.zeros(8, 1)),
-        convolution=torch.randn(spec.channels, 3),
+        convolution=torch.randn(3, spec.channels),
         decay=-torch.rand(4),
         decay_bias=torch.randn(4),
         norm=torch.rand(6),

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
 from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights, Mxfp4Expert, PackedExperts
-from headgate.engine.kernels.states import StepStates
+from headgate.engine.kernels.states import DeltaPasses, StepStates
 from headgate.engine.models.activation import Activation
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 if TYPE_CHECKING:
     from headgate.engine.models.decoder import DecoderWeights
-    from headgate.engine.models.spec import DecoderSpec
+    from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +401,10 @@ class Kernels(Protocol):
 
     def packed_mixture(self, weights: MixtureWeights, experts: PackedExperts, fmt: WeightFormat) -> Mixture:
         """What `mixture` makes of the weights that `pack_experts` made these of, experts of its own left unread."""
+        ...
+
+    def delta_passes(self, spec: DeltaSpec, batch: AttentionBatch) -> DeltaPasses | None:
+        """How a step passes layers of the delta rule; None where it is done by stock operators."""
         ...
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> WholeStep | None:

@@ -29,7 +29,7 @@ from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, lin
 
 if TYPE_CHECKING:
     from headgate.engine.models.decoder import DecoderWeights
-    from headgate.engine.models.spec import DecoderSpec
+    from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 
 _RUN = 128
 """Logits of which the maximum is taken together."""
@@ -299,6 +299,9 @@ class ReferenceKernels:
     def rows(self) -> RowKernels:
         """See Kernels."""
         return ReferenceRows()
+
+    def delta_passes(self, spec: DeltaSpec, batch: AttentionBatch) -> None:
+        """See Kernels."""
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
         """See Kernels. Plain torch has an operation at a time."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from headgate.engine.models.delta import GatedDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +41,15 @@ class StepStates:
     pools: Sequence[Tensor]
     slots: Sequence[int]
     saves: Sequence[Sequence[tuple[int, int]]]
+
+
+class DeltaPasses(Protocol):
+    """Has a step's rows pass the layers of the gated delta rule, and keeps their states."""
+
+    def __call__(self, layer: GatedDelta, mixed: Tensor, gates: Tensor) -> Tensor:
+        """What the layer gives its output projection, [rows, values].
+
+        mixed [rows, channels + values]: queries, keys and values before the convolution, then gates of what is read
+        out. gates [rows, 2 * value_heads]: strengths, then decays.
+        """
+        ...

@@ -12,10 +12,10 @@ from torch import Tensor
 from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, HeadNorms, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
-from headgate.engine.models.delta import GatedDelta
+from headgate.engine.kernels.states import DeltaPasses
+from headgate.engine.models.delta import GatedDelta, PlainDeltaPasses
 from headgate.engine.models.rotation import Angles, Rotation
-from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.state_passes import StatePasses
+from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 from headgate.engine.quant.linear import Linear
 
 
@@ -144,7 +144,7 @@ class Decoder:
         if self._whole_step is not None:
             return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=False)
         plan = self.kernels.plan(batch, self.device)
-        passes = None if self.spec.delta is None else StatePasses(batch, self.device, singly=False)
+        passes = None if self.spec.delta is None else self._delta_passes(self.spec.delta, batch)
         hidden: Tensor = self._layers(tokens, positions, tables, plan, batch.slots, cache, rows, passes)
         return hidden
 
@@ -162,7 +162,7 @@ class Decoder:
         slots: Tensor,
         cache: Sequence[KVLayer],
         rows: Tensor | None,
-        passes: StatePasses | None = None,
+        passes: DeltaPasses | None = None,
     ) -> Any:
         """See `hidden`; without `rows` all of them, as the output layer takes them best."""
         kernels, spec, weights = self.kernels, self.spec, self._weights
@@ -175,8 +175,7 @@ class Decoder:
         for number, layer in enumerate(weights.layers):
             mlp = layer.mlp
             if layer.delta is not None and passes is not None:
-                mixed = passes(layer.delta, torch.cat([layer.qkv(x), layer.delta.gates(x)], dim=-1).unsqueeze(0))
-                x = layer.output(mixed[0])
+                x = layer.output(passes(layer.delta, layer.qkv(x), layer.delta.gates(x)))
             else:
                 q, k, v, gates = self._project(layer, x)
                 cos, sin = angles[number in spec.second_rope_layers]
@@ -195,6 +194,10 @@ class Decoder:
                 x, residual = self._add(x, residual, layer.fed_norm, following.input_norm, following.reads)
         head = weights.head if rows is None else None
         return self._add(x, residual, weights.layers[-1].fed_norm, weights.norm, head)[0]
+
+    def _delta_passes(self, spec: DeltaSpec, batch: AttentionBatch) -> DeltaPasses:
+        passes = self.kernels.delta_passes(spec, batch)
+        return PlainDeltaPasses(batch, self.device) if passes is None else passes
 
     def _enter(self, tokens: Tensor, positions: Tensor, tables: Sequence[Angles]) -> tuple[Tensor, list[Angles]]:
         """The tokens' rows of the embedding, and of each table those of their positions."""

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.models.spec import DeltaSpec
-from headgate.engine.models.state_passes import StateKey, States
+from headgate.engine.models.state_passes import StateKey, StatePasses, States
 from headgate.engine.quant.linear import Linear
 
 _CHUNK = 64
@@ -31,7 +32,7 @@ class GatedDelta:
     Attributes:
         place: of its states among those of the model: the convolution's last inputs, and S.
         gates: from what the layer reads to strengths and decays, [2 * value_heads].
-        convolution: [channels, tokens] float32, of queries, keys and values.
+        convolution: [tokens, channels] float32, of queries, keys and values.
         decay: [value_heads] float32, below 0.
         decay_bias: [value_heads] float32.
         norm: [value_dim], of what heads give, which is gated behind it.
@@ -77,15 +78,28 @@ class GatedDelta:
         return found.flatten(2).to(hidden.dtype), {_CONVOLVED: convolved, _RECURRENT: after}
 
     def _convolve(self, mixed: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        """[sequences, tokens, channels] in float32, and the inputs that the next tokens see: [.., channels, tokens]."""
-        width = self.convolution.shape[1]
-        inputs = mixed.float().transpose(1, 2)
-        whole = F.pad(inputs, (width - 1, 0)) if before is None else torch.cat([before, inputs], dim=-1)
-        if whole.shape[-1] == width:
-            found = (whole * self.convolution).sum(-1, keepdim=True)
+        """[sequences, tokens, channels] in float32, and the inputs that the next tokens see."""
+        inputs, taps = mixed.float(), len(self.convolution)
+        whole = F.pad(inputs, (0, 0, taps - 1, 0)) if before is None else torch.cat([before, inputs], dim=1)
+        if whole.shape[1] == taps:
+            found = (whole * self.convolution).sum(1, keepdim=True)
         else:
-            found = F.conv1d(whole, self.convolution.unsqueeze(1), groups=whole.shape[1])
-        return F.silu(found).transpose(1, 2), whole[..., 1 - width :]
+            weight = self.convolution.t().unsqueeze(1)
+            found = F.conv1d(whole.transpose(1, 2), weight, groups=len(weight)).transpose(1, 2)
+        return F.silu(found), whole[:, 1 - taps :]
+
+
+class PlainDeltaPasses:
+    """Implements DeltaPasses by stock operators."""
+
+    def __init__(self, batch: AttentionBatch, device: torch.device) -> None:
+        self._passes = StatePasses(batch, device, singly=False)
+
+    def __call__(self, layer: GatedDelta, mixed: Tensor, gates: Tensor) -> Tensor:
+        """See DeltaPasses."""
+        found = self._passes(layer, torch.cat([mixed, gates], dim=-1).unsqueeze(0))
+        assert isinstance(found, Tensor)
+        return found[0]
 
 
 def _unit(heads: Tensor) -> Tensor:

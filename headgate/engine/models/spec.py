@@ -47,7 +47,7 @@ class DeltaSpec:
     def state_shapes(self) -> tuple[StateShape, StateShape]:
         """Of a layer."""
         return (
-            StateShape((self.channels, self.convolved - 1), torch.float32),
+            StateShape((self.convolved - 1, self.channels), torch.float32),
             StateShape((self.value_heads, self.key_dim, self.value_dim), torch.float32),
         )
 

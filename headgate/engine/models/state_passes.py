@@ -35,7 +35,7 @@ class Stateful(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class Span:
     """Tokens of one sequence: rows of the step, and what is to be done with the state around them."""
 
     rows: slice
@@ -54,9 +54,9 @@ class StatePasses:
         """
         self._pools = () if batch.states is None else batch.states.pools
         self._tokens = sum(batch.counts)
-        self._ones: list[_Span] = []
-        self._spans: list[_Span] = []
-        for spans in _spans(batch, singly=singly):
+        self._ones: list[Span] = []
+        self._spans: list[Span] = []
+        for spans in spans_of(batch, singly=singly):
             alone = len(spans) == 1 and spans[0].begun and spans[0].rows.stop - spans[0].rows.start == 1
             (self._ones if alone else self._spans).extend(spans)
         if len(self._ones) == 1:
@@ -89,7 +89,7 @@ class StatePasses:
                     pool[save].copy_(pool[span.slot])
         return _swapped(found)
 
-    def _read(self, layer: Stateful, hidden: Tensor, span: _Span) -> LayerOut:
+    def _read(self, layer: Stateful, hidden: Tensor, span: Span) -> LayerOut:
         pools = {key: self._pools[place] for key, place in layer.keys.items()} if self._pools else {}
         before = {key: pool[span.slot].unsqueeze(0) for key, pool in pools.items()} if span.begun else None
         found, states = layer.call(hidden, before)
@@ -101,8 +101,8 @@ class StatePasses:
         return found
 
 
-def _spans(batch: AttentionBatch, *, singly: bool) -> Iterator[list[_Span]]:
-    """Of each sequence, parts that pass one after the other: the state is wanted between them."""
+def spans_of(batch: AttentionBatch, *, singly: bool) -> Iterator[list[Span]]:
+    """Of each sequence, parts that pass one after the other: the state is wanted between them. `singly`: of a token."""
     row = 0
     states = batch.states
     for number, (count, context) in enumerate(zip(batch.counts, batch.contexts, strict=True)):
@@ -113,9 +113,9 @@ def _spans(batch: AttentionBatch, *, singly: bool) -> Iterator[list[_Span]]:
         ends = sorted({*saves, context})
         if singly:
             ends = list(range(start + 1 if begun else ends[0], context + 1))
-        spans: list[_Span] = []
+        spans: list[Span] = []
         for end in ends:
-            spans.append(_Span(slice(row, row + end - start), begun or bool(spans), slot, saves.get(end, ())))
+            spans.append(Span(slice(row, row + end - start), begun or bool(spans), slot, saves.get(end, ())))
             row, start = row + end - start, end
         yield spans
 

@@ -182,7 +182,7 @@ class WeightsReader:
             spec=spec,
             place=place,
             gates=self._linear(gates, widths, self._spec.hidden, False, "native", None, order),
-            convolution=self._exact(convolution).squeeze(1),
+            convolution=self._exact(convolution).squeeze(1).t().contiguous(),
             decay=-self._exact(self._source.get(f"{at}.A_log", (heads,))).exp(),
             decay_bias=self._exact(self._source.get(f"{at}.dt_bias", (heads,))),
             norm=self._exact(self._source.get(f"{at}.norm.weight", (spec.value_dim,))),

@@ -120,7 +120,7 @@ def test_fewer_instructions_are_used() -> None:
 @pytest.mark.skipif("HEADGATE_VECTORS" in os.environ, reason="this is the run with fewer instructions")
 @pytest.mark.parametrize("vectors", ["avx512", "avx2", "baseline"])
 def test_other_processors_compute_the_same(vectors: str) -> None:
-    kinds = ("kernels", "attention", "linear", "int4", "mxfp4")
+    kinds = ("kernels", "attention", "linear", "int4", "mxfp4", "delta")
     files = [str(Path(__file__).with_name(f"test_cpu_{kind}.py")) for kind in kinds]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-p", "no:randomly", *files],

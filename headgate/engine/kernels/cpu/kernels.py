@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from headgate.engine.kernels.cpu.delta import CpuDeltaPasses
 from headgate.engine.kernels.cpu.experts import NativeMixture, pack_experts
 from headgate.engine.kernels.cpu.packed import (
     NativeBf16Linear,
@@ -37,7 +38,7 @@ from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, lin
 
 if TYPE_CHECKING:
     from headgate.engine.models.decoder import DecoderWeights
-    from headgate.engine.models.spec import DecoderSpec
+    from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class CpuKernels:
         self._forecast = ops.forecast.default
         self._outline = ops.outline.default
         self._paged_attention = ops.paged_attention.default
+        self._delta_rule = ops.delta_rule.default
         torch.classes.headgate.Experts  # noqa: B018  the mixtures make some: an older build may lack them
         ops.mxfp4_pack  # noqa: B018  nor have mixtures of an older one biases
         self.int8 = bool(ops.int8_usable())
@@ -269,6 +271,10 @@ class CpuKernels:
     def packed_mixture(self, weights: MixtureWeights, experts: PackedExperts, fmt: WeightFormat) -> Mixture:  # noqa: ARG002
         """See Kernels. `Experts` tells formats apart by what it gets."""
         return NativeMixture.packed(weights, experts)
+
+    def delta_passes(self, spec: DeltaSpec, batch: AttentionBatch) -> CpuDeltaPasses | None:
+        """See Kernels."""
+        return CpuDeltaPasses(spec, batch, self._delta_rule) if CpuDeltaPasses.takes(spec) else None
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> CpuStep | None:
         """See Kernels. For layers with packed weights."""
