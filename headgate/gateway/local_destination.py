@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _LATELY_S = 0.1
 """Rates change slowly, and each request asks for them."""
+_TOKEN_CHARS = 16
+"""Tokens of texts have fewer characters, most of them."""
 _TRY_S = 30.0
 """A step of one token comes sooner, whatever else is computed."""
 
@@ -302,7 +304,8 @@ class LocalDestination:
         if draft.token_ids and draft.model == self.id and max(draft.token_ids) < self._info.vocab_size:
             tokens = draft.token_ids
         else:
-            tokens = await self.encode(draft.text)
+            # A hint may end early, and megabytes take seconds to encode.
+            tokens = await self.encode(draft.text[: _TOKEN_CHARS * self._info.context_length])
         return tokens[: self._info.context_length]
 
     def _check_vocabulary(self, request: ChatRequest) -> None:

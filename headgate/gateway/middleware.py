@@ -14,6 +14,7 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from headgate import __version__
 from headgate.gateway import keys
+from headgate.gateway.aside import aside
 from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
@@ -30,6 +31,7 @@ from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.decode import nearest
 from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
+from headgate.gateway.wire.weight import check_weight
 
 if TYPE_CHECKING:
     from headgate.gateway.telemetry.otel import Tracing
@@ -252,6 +254,9 @@ async def read_body(request: web.Request) -> bytes:
         if len(body) > limit:
             raise too_large(limit)
         entry = request[keys.RECORD]
+        if entry.endpoint not in UPLOADS:
+            most = request.app[keys.SETTINGS].server.max_body_values
+            await aside(body, partial(check_weight, body, most))
         entry.retry, entry.deadline = retry_of(request.headers, body), deadline_of(request.headers)
         return body
     except web.HTTPRequestEntityTooLarge:

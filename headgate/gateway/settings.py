@@ -32,6 +32,11 @@ class ServerSettings(Section):
     )
     port: int = Field(default=8000, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     max_body_bytes: ByteSize = Field(default=ByteSize(10_000_000), gt=0, description="Larger bodies get 413.")
+    max_body_values: int = Field(
+        default=100_000,
+        ge=1,
+        description="Objects, arrays and strings in a JSON body, ten numbers counting as one; more get 413.",
+    )
     replicas: int = Field(
         default=1,
         ge=1,

@@ -24,6 +24,8 @@ from headgate.gateway.wire.errors import ApiError, invalid, unsupported
 SCHEMA = "response_format.json_schema.schema"
 _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+_MOST_PARTS, _MOST_VALUES = 5000, 50_000
+"""Objects and arrays, and values of any kind, in all schemas of a request. Compiling that many takes seconds, and each step up to 60 ms more."""
 
 
 async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[int]) -> Grammar | None:
@@ -39,8 +41,11 @@ async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[i
     if request.sampling.ignore_eos:
         raise unsupported("ignore_eos", "'ignore_eos' is not supported together with an answer of a given form.")
     if schema is not None:
+        _check_parts([schema], SCHEMA)
         await _checked(json_grammar(schema), model, SCHEMA)
     calls = await _calls(request, model) if request.callable_tools else None
+    if calls is not None:
+        _check_parts([schema, *calls.functions.values()], "tools")
     text = _written(schema, calls, model, prompt, most)
     return None if text is None else await _checked(text, model, _path(request))
 
@@ -94,6 +99,7 @@ async def _arguments(tool: Tool, fmt: CallFormat, model: LocalModel, path: str) 
         return _NO_ARGUMENTS
     schema = {"type": "object", **tool.parameters}
     try:
+        _check_parts([schema], path)
         await _checked(json_grammar(schema), model, path)
         await _checked(_form(fmt, schema, path), model, path)
     except ApiError:
@@ -108,6 +114,20 @@ def _form(fmt: CallFormat, schema: Mapping[str, Any], path: str) -> str:
         return arguments_grammar(fmt, schema)
     except FormError as error:
         raise _cannot(path, error) from None
+
+
+def _check_parts(schemas: Sequence[object], path: str) -> None:
+    """ApiError 400 where that is more than may be compiled."""
+    left, parts, values = list(schemas), 0, 0
+    while left:
+        value = left.pop()
+        values += 1
+        inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
+        if inner is not None:
+            parts += 1
+            left.extend(inner)
+        if parts > _MOST_PARTS or values > _MOST_VALUES:
+            raise _cannot(path, f"more than {_MOST_PARTS} objects and arrays, or {_MOST_VALUES} values")
 
 
 async def _checked(text: str, model: LocalModel, path: str) -> Grammar:

@@ -70,7 +70,13 @@ class BatchSite:
         self.slept: list[float] = []
         self.storage = Storage(folder, StorageSection(max_file_bytes=10**8, team_bytes=10**9), lambda: self.now)
         self.batches = Batches(
-            self.storage, BatchesSection(**section), answer, line_bytes=10_000, clock=lambda: self.now, sleep=self.sleep
+            self.storage,
+            BatchesSection(**section),
+            answer,
+            line_bytes=10_000,
+            line_values=1000,
+            clock=lambda: self.now,
+            sleep=self.sleep,
         )
         self.sleep_hook: Callable[[], Awaitable[None]] | None = None
 

@@ -268,7 +268,7 @@ class ReferenceKernels:
         """
         n = logits.shape[-1]
         whole = n // _RUN * _RUN
-        runs = [logits[:, :whole].reshape(logits.shape[0], -1, _RUN).amax(-1)] if whole else []
+        runs = [logits[:, :whole].reshape(logits.shape[0], whole // _RUN, _RUN).amax(-1)] if whole else []
         if whole < n:
             runs.append(logits[:, whole:].amax(-1, keepdim=True))
         start = torch.cat(runs, dim=-1).max(-1).indices * _RUN

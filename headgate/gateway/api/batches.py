@@ -59,7 +59,8 @@ async def running(app: web.Application) -> AsyncIterator[None]:
             feedback.given(record, who)
 
     answerer = Answerer(app[keys.LOADER], app[keys.LIFECYCLE], app[keys.METRICS], app[keys.TEAMS].named, ended)
-    batches = Batches(storage, settings.batches, answerer, line_bytes=int(settings.server.max_body_bytes))
+    most, values = int(settings.server.max_body_bytes), settings.server.max_body_values
+    batches = Batches(storage, settings.batches, answerer, line_bytes=most, line_values=values)
     app[BATCHES] = batches
     metrics.watch(batches)
     await batches.start()

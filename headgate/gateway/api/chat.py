@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.dropping import note_dropped, takes_unknown
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
+from headgate.gateway.aside import aside
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.chat import parse_chat, parse_open_chat
 from headgate.gateway.wire.chat_reply import ChatReply
@@ -21,7 +24,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     principal, record = http[keys.PRINCIPAL], http[keys.RECORD]
     parse = parse_open_chat if takes_unknown(http) else parse_chat
     body = await read_body(http)
-    reading = http.app[keys.READINGS].read(body, http.headers, principal, parse)
+    reading = await aside(body, partial(http.app[keys.READINGS].read, body, http.headers, principal, parse))
     request = reading.request
     record.stream = request.stream
     backend = await keys.backend(http)

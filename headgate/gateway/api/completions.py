@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from aiohttp import web
 
@@ -13,6 +14,7 @@ from headgate.gateway import keys
 from headgate.gateway.api.dropping import note_dropped, takes_unknown
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import Source, identify, send
+from headgate.gateway.aside import aside
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Answer, Opened
 from headgate.gateway.middleware import read_body
@@ -115,7 +117,8 @@ async def completions(http: web.Request) -> web.StreamResponse:
     """Continue texts."""
     open_ = takes_unknown(http)
     body = await read_body(http)
-    requests = parse_completion(body, cache_control(http.headers), session(http.headers), take_unknown=open_)
+    told = cache_control(http.headers), session(http.headers)
+    requests = await aside(body, partial(parse_completion, body, *told, take_unknown=open_))
     record = http[keys.RECORD]
     first = requests[0]
     record.stream = first.stream

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from aiohttp import web
 
 from headgate.engine.request import Priority
 from headgate.gateway import keys
 from headgate.gateway.api.passing import passed_on
+from headgate.gateway.aside import aside
 from headgate.gateway.backend import Loader
 from headgate.gateway.embeddings import Embedding
 from headgate.gateway.middleware import read_body
@@ -49,7 +51,7 @@ async def embedded(
     priority: Priority,
 ) -> bytes:
     """The reply to a request's body; ApiError where it is refused. The record learns of model and tokens."""
-    wanted, texts = parse_embedding(body)
+    wanted, texts = await aside(body, partial(parse_embedding, body))
     model = model_name(wanted.model, principal)
     check_allowed(model, principal)
     cut = wanted.truncate_prompt_tokens is not None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.api.reply import identify, send
+from headgate.gateway.aside import aside
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.tokenizing import reader
@@ -26,7 +29,8 @@ _OWN_NAMES = {
 
 async def messages(http: web.Request) -> web.StreamResponse:
     """Answer a conversation."""
-    request = parse_messages(await read_body(http), cache_control(http.headers), session(http.headers))
+    body, told = await read_body(http), (cache_control(http.headers), session(http.headers))
+    request = await aside(body, partial(parse_messages, body, *told))
     record = http[keys.RECORD]
     record.stream = request.stream
     backend = await keys.backend(http)
@@ -43,7 +47,8 @@ async def messages(http: web.Request) -> web.StreamResponse:
 
 async def count_tokens(http: web.Request) -> web.Response:
     """How many tokens a conversation has as the model would read it."""
-    request = parse_count(await read_body(http))
+    body = await read_body(http)
+    request = await aside(body, partial(parse_count, body))
     destination = reader((await keys.backend(http)).routes, request.model, http[keys.PRINCIPAL])
-    body = TokensCount(len(await destination.tokens(prompted(request, http[keys.PRINCIPAL]))))
-    return json_reply(body)
+    counted = TokensCount(len(await destination.tokens(prompted(request, http[keys.PRINCIPAL]))))
+    return json_reply(counted)

@@ -6,11 +6,13 @@ import os
 import socket
 import struct
 import time
+from functools import partial
 
 import msgspec
 from aiohttp import HttpVersion11, web
 
 from headgate.gateway import keys
+from headgate.gateway.aside import aside
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
 from headgate.gateway.passing import PassedOn
 from headgate.gateway.teams.retries import retry_of
@@ -37,7 +39,7 @@ async def passed_on(
 ) -> web.StreamResponse:
     """The same for a body that was read. `others` are models that serve it in this process."""
     principal, record = http[keys.PRINCIPAL], http[keys.RECORD]
-    wanted = read_passed(endpoint, http.headers.get("Content-Type", ""), body)
+    wanted = await aside(body, partial(read_passed, endpoint, http.headers.get("Content-Type", ""), body))
     if (form := wanted.form) is not None:
         record.retry = retry_of(http.headers, form)
     passing = (await keys.backend(http)).passing

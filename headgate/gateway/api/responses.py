@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -15,6 +16,7 @@ from headgate.cache.store.base import StoreDownError
 from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard, listened
 from headgate.gateway.api.reply import identify, note_outcome, send
+from headgate.gateway.aside import aside
 from headgate.gateway.background_responses import BackgroundResponses, Making
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
 from headgate.gateway.stored_responses import StoredResponse
@@ -57,9 +59,10 @@ _SAID = msgspec.json.Decoder(_Said)
 async def create(http: web.Request) -> web.StreamResponse:
     """Answer."""
     stored, principal = http.app[keys.RESPONSES], http[keys.PRINCIPAL]
-    wire = read_responses(await read_body(http))
+    body, told = await read_body(http), (cache_control(http.headers), session(http.headers))
+    wire = await aside(body, partial(read_responses, body))
     before = await _before(http, wire)
-    asked = to_respond(wire, cache_control(http.headers), session(http.headers), before)
+    asked = await aside(body, partial(to_respond, wire, *told, before))
     asked = replace(asked, request=scheduled(asked.request, principal))
     for name in ("store", "background"):
         if getattr(wire, name) and not stored.enabled:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from aiohttp import web
 
+from headgate.engine.local import LocalModel
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
+from headgate.gateway.aside import aside
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.tokenizing import reader
@@ -18,16 +21,21 @@ from headgate.gateway.wire.tokenize import Detokenized, DetokenizeRequest, Token
 
 async def tokenize(http: web.Request) -> web.Response:
     """The tokens of a text, or of a conversation as the model would read it."""
-    wanted = parse_tokenize(await read_body(http))
+    given = await read_body(http)
+    wanted = await aside(given, partial(parse_tokenize, given))
     destination = reader((await keys.backend(http)).routes, wanted.model, http[keys.PRINCIPAL])
     model = destination.model
     if wanted.conversation is not None:
         tokens = await destination.tokens(prompted(wanted.conversation, http[keys.PRINCIPAL]))
     else:
         tokens = await model.encode(wanted.text, special=wanted.special)
-    strings = model.pieces(tokens) if wanted.strings else None
-    body = Tokenized(len(tokens), model.info.context_length, list(tokens), strings)
-    return json_reply(body)
+    # A text may have millions of them.
+    return await asyncio.to_thread(_tokenized, model, tokens, strings=wanted.strings)
+
+
+def _tokenized(model: LocalModel, tokens: tuple[int, ...], *, strings: bool) -> web.Response:
+    texts = model.pieces(tokens) if strings else None
+    return json_reply(Tokenized(len(tokens), model.info.context_length, list(tokens), texts))
 
 
 async def detokenize(http: web.Request) -> web.Response:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -13,6 +14,7 @@ from headgate.gateway.api.completions import continued
 from headgate.gateway.api.embeddings import embedded
 from headgate.gateway.api.hearing import listened
 from headgate.gateway.api.reply import Reply, Source, identify, note_outcome
+from headgate.gateway.aside import aside
 from headgate.gateway.backend import Loader
 from headgate.gateway.batches.catalog import Batch
 from headgate.gateway.batches.run import BatchFailed
@@ -86,12 +88,14 @@ class Answerer:
             )
         road, drops = self._loader.backend.road, principal.policy.models.drop_params
         if endpoint == "/v1/chat/completions":
-            chat = _background(parse_chat(body, CacheControl(), take_unknown=drops))
+            read = partial(parse_chat, body, CacheControl(), take_unknown=drops)
+            chat = _background(await aside(body, read))
             async with road.answer(chat, principal, record) as answer:
                 chat_reply = ChatReply(identify("chatcmpl-", answer.opened, record), chat)
                 with listened(principal, record, answer, [chat]) as source:
                     return await _whole(source, chat_reply, record)
-        requests = [_background(request) for request in parse_completion(body, CacheControl(), take_unknown=drops)]
+        continuing = await aside(body, partial(parse_completion, body, CacheControl(), take_unknown=drops))
+        requests = [_background(request) for request in continuing]
         async with continued(road, requests, principal, record) as texts:
             reply = CompletionReply(identify("cmpl-", texts.opened, record), requests[0])
             with listened(principal, record, texts, requests) as source:

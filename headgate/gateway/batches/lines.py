@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from headgate.gateway.wire.batches import BatchError, InputLine, parse_line
 from headgate.gateway.wire.errors import ApiError
+from headgate.gateway.wire.weight import check_weight
 
 MAX_ERRORS = 100
 """Errors of a file that are told; those that follow only say the same."""
@@ -17,10 +18,11 @@ MAX_ERRORS = 100
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most lines of a file, and most bytes of one."""
+    """Most lines of a file, and most bytes and values of one: see `check_weight`."""
 
     lines: int
     line_bytes: int
+    line_values: int
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ def check(path: Path, endpoint: str, limits: Limits) -> Checked:
                 found.errors.append(BatchError("too_many_requests", message, line=number))
                 break
             found.total += 1
-            error = _wrong(text, endpoint, limits.line_bytes, seen)
+            error = _wrong(text, endpoint, limits, seen)
             if error is not None:
                 found.errors.append(BatchError(error.code, error.message, error.param, number))
                 if len(found.errors) >= MAX_ERRORS:
@@ -86,10 +88,11 @@ def _numbered(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
             yield number, text
 
 
-def _wrong(text: bytes, endpoint: str, most: int, seen: set[bytes]) -> ApiError | None:
-    if len(text.rstrip(b"\r\n")) > most:
-        return ApiError(400, f"The line is longer than {most} bytes.", code="request_too_large")
+def _wrong(text: bytes, endpoint: str, limits: Limits, seen: set[bytes]) -> ApiError | None:
+    if len(text.rstrip(b"\r\n")) > limits.line_bytes:
+        return ApiError(400, f"The line is longer than {limits.line_bytes} bytes.", code="request_too_large")
     try:
+        check_weight(text, limits.line_values)
         line = parse_line(text, endpoint)
     except ApiError as error:
         return error

@@ -36,6 +36,7 @@ class Batches:
         answer: Answer,
         *,
         line_bytes: int,
+        line_values: int,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -46,6 +47,7 @@ class Batches:
             section: the limits, as configured.
             answer: answers one line.
             line_bytes: longest line that is read.
+            line_values: most objects, arrays and strings of one.
             clock: seconds since the epoch.
             sleep: waits so many seconds.
         """
@@ -61,7 +63,7 @@ class Batches:
             catalog=self._catalog,
             answer=answer,
             slots=self._slots,
-            limits=Limits(section.max_requests, line_bytes),
+            limits=Limits(section.max_requests, line_bytes, line_values),
             in_flight=section.in_flight,
             turn=lambda team: self._turns.setdefault(team, asyncio.Semaphore(_RUNS_PER_TEAM)),
             clock=clock,

@@ -21,6 +21,8 @@ _LENGTH = re.compile(r"Expected `(?P<what>[^`]+)` of length (?P<op>>=|<=) (?P<bo
 _RANGE = re.compile(r"Expected `(?P<what>[^`]+)` (?P<op>>=|<=|>|<) (?P<bound>\S+)")
 _ENUM = re.compile(r"Invalid enum value (?P<value>.+?)(?: - at|$)", re.DOTALL)
 
+_SHOWN = 200
+"""Characters of a long message of msgspec that are read, at its beginning and at its end."""
 _HOMES = {"messages": "/v1/chat/completions", "prompt": "/v1/completions", "input": "/v1/responses or /v1/embeddings"}
 """Endpoints that a body sent to another one may be meant for, by what it asks."""
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a boolean", "array": "an array",
@@ -58,6 +60,9 @@ def nearest(name: str, known: list[str], alike: float = 0.6) -> str:
 
 def _explain(text: str, body: bytes, kind: type[msgspec.Struct]) -> ApiError:
     """Rewrite one validation message of msgspec."""
+    if len(text) > 2 * _SHOWN:
+        # It repeats what the client wrote, which may be all of a body.
+        text = f"{text[:_SHOWN]}…{text[-_SHOWN:]}"
     located = _PATH.search(text)
     # msgspec writes `[...]` for whichever value of a mapping it was; the mapping is what the client wrote.
     path = (located.group("path") or "").lstrip(".").replace("[...]", "") if located else ""

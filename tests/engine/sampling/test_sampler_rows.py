@@ -173,6 +173,7 @@ def test_likeliest_is_the_first_of_equal_ones(
     logits = torch.randint(-levels, 1, (rows, n), generator=generator).to(dtype)
     first = [(row == row.max()).nonzero()[0, 0].item() for row in logits]
     assert kernels.likeliest(logits).tolist() == first
+    assert kernels.likeliest(logits[:0]).tolist() == [], "as where no row of a step is sound"
     logits[0, seed % n] = bad
     assert kernels.likeliest(logits).tolist() == [-1, *first[1:]]
     logits[0] = -math.inf
