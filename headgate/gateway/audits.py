@@ -141,7 +141,7 @@ class Audits(Backlog[_Ticket]):
         if not audit.audited:
             return
         self._states["drawn"] += 1
-        if not self._put(_Ticket(audit, hit, request, principal, vector)):
+        if not self._put(_Ticket(audit, hit, request, principal, vector), request.size):
             self._states["dropped"] += 1
 
     def answered(self, near: Near, question: str, model: str, choices: Sequence[Choice]) -> None:

@@ -141,7 +141,7 @@ class Comparisons(Backlog[_Ticket]):
         if (allowed is not None and {self._pair.small, self._pair.large} - allowed) or self._draw() >= self._share:
             return
         self._states["drawn"] += 1
-        if not self._put(_Ticket(request, principal, plan, model, choices[0], outcome.device_s)):
+        if not self._put(_Ticket(request, principal, plan, model, choices[0], outcome.device_s), request.size):
             self._states["dropped"] += 1
 
     async def _do(self, item: _Ticket) -> None:

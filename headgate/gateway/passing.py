@@ -169,7 +169,9 @@ class Passing:
         ApiError for everything that is known before: 429 beyond limits and budgets, 503 where the upstream is down,
         408 where it does not come while its client waits, and what of it fails.
         """
-        asked = scheduled(ChatRequest("passed", passer.id, user=wanted.user, stream=wanted.streams), principal)
+        several = max(1, wanted.images)
+        passed = ChatRequest("passed", passer.id, n=several, user=wanted.user, stream=wanted.streams)
+        asked = scheduled(passed, principal)
         record.model, record.route, record.user = passer.id, "requested", wanted.user or ""
         record.stream = wanted.streams
         record.standing = partial(self._admission.standing, principal, wanted.user)

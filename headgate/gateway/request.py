@@ -11,7 +11,7 @@ import msgspec
 from headgate.engine.request import Priority
 from headgate.engine.text.chat_template import call_arguments
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.attachments import Attachment, Piece
+from headgate.gateway.attachments import Attachment, Picture, Piece
 
 Endpoint = Literal["chat.completions", "completions", "embeddings", "passed"]
 AnswerFinish = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -152,6 +152,7 @@ class CacheControl(msgspec.Struct, frozen=True):
         return self.max_age_s is not None or self.only_if_cached
 
 
+_TOKEN_BYTES = 8
 ADAPTIVE = "adaptive"
 """A model that can think shall, as much as it will."""
 
@@ -233,11 +234,22 @@ class ChatRequest:
         return tuple([part for m in self.messages if m.parts for part in m.parts if not isinstance(part, str)])
 
     @property
+    def size(self) -> int:
+        """Bytes that it takes, about: those of its texts and of what it has beside text."""
+        prompt = len(self.prompt or ()) * (1 if isinstance(self.prompt, str) else _TOKEN_BYTES)
+        return prompt + sum(map(_size, self.messages))
+
+    @property
     def last_user_text(self) -> str | None:
         """What similar questions are compared by; None where the request does not end with the user's text."""
         if not self.messages or self.messages[-1].role != "user":
             return None
         return self.messages[-1].content
+
+
+def _size(message: Message) -> int:
+    attached = sum(len(p.url if isinstance(p, Picture) else p.data) for p in message.parts if not isinstance(p, str))
+    return len(message.content or "") + attached + sum(len(call.arguments) for call in message.tool_calls)
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ class Shadows(Backlog[tuple[Answered, str]]):
                 continue
             if not takes(self._routes.destinations[shadow], answered.request):
                 continue
-            if not self._put((answered, shadow)):
+            if not self._put((answered, shadow), answered.request.size):
                 self._count(answered, shadow, "dropped")
 
     async def _do(self, item: tuple[Answered, str]) -> None:

@@ -25,7 +25,8 @@ SCHEMA = "response_format.json_schema.schema"
 _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _MOST_PARTS, _MOST_VALUES = 5000, 50_000
-"""Objects and arrays, and values of any kind, in all schemas of a request. Compiling that many takes seconds, and each step up to 60 ms more."""
+"""Objects and arrays, and values of any kind, in all schemas of a request. Compiling that many takes seconds, and each
+step up to 60 ms more."""
 
 
 async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[int]) -> Grammar | None:

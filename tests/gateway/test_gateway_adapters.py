@@ -116,6 +116,15 @@ async def test_each_is_counted_by_itself_and_the_engine_once(serve: Serve) -> No
     assert (await ask(client, "sql", **{"Cache-Control": "no-cache"}))[0] == 200
 
 
+async def test_what_runs_is_the_models_whichever_adapter_it_is_for(serve: Serve) -> None:
+    client = await serve()
+    long = {**ASK, "model": "sql", "max_tokens": 400, "stream": True}
+    async with client.post(CHAT, json=long) as response:
+        await response.content.readuntil(b"\n\n")
+        states = (await (await client.get("/admin/models")).json())["models"]
+        assert {state["model"]: state["running"] for state in states} == {"base": 1, "sql": 0, "legal": 0}
+
+
 async def test_the_dashboard_counts_what_runs_once(serve: Serve) -> None:
     client = await serve()
     body = {**ASK, "model": "sql", "n": 8, "max_tokens": 300, "stream": True}

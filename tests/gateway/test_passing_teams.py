@@ -73,6 +73,22 @@ async def test_teams_have_their_models_limits_and_budgets_here_too(fake: Passing
     assert (row[0], row[1], row[2], row[6]) == ("other", 4, 12, 13_000_000 + 10_000_000 + 2_500_000 + 61_000_000)
 
 
+async def test_as_many_pictures_as_choices_may_be_asked_for(fake: PassingUpstream) -> None:
+    async with before(fake, {}, defaults={"limits": {"max_n": 2}}) as client:
+        for path, form in (("/v1/images/generations", False), ("/v1/images/edits", True)):
+            for count, status in ((2, 200), (3, 400)):
+                asked = {"model": "other", "prompt": "x", "n": count}
+                sent: dict[str, Any] = (
+                    {"data": upload(**{k: str(v) for k, v in asked.items()})} if form else {"json": asked}
+                )
+                reply = await client.post(path, **sent)
+                assert reply.status == status
+                if status == 400:
+                    error = (await reply.json())["error"]
+                    assert (error["param"], error["code"]) == ("n", "above_limit")
+                    assert "Invalid 'n': 3. At most 2" in error["message"]
+
+
 async def test_a_client_that_leaves_pays_for_what_was_begun_and_once(fake: PassingUpstream, tmp_path: Path) -> None:
     async def endless(request: Any) -> Any:
         response = await saying("data: {}\n\n")(request)

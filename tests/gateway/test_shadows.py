@@ -147,6 +147,14 @@ async def test_no_more_wait_than_a_bound() -> None:
     assert site.counted("dropped") == 70 - 64
 
 
+async def test_no_more_bytes_wait_than_a_bound() -> None:
+    site = Shaded(FakeDestination("other", gate=asyncio.Event()))
+    long = replace(ASK, messages=(Message("user", "x" * 15 * 2**20),))
+    for _ in range(6):
+        await site.ask(long)
+    assert site.counted("dropped") == 6 - 4, "of 64 MiB together"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "result"),
     [

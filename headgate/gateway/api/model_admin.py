@@ -56,12 +56,14 @@ async def _models(http: web.Request) -> dict[str, LocalDestination]:
 
 def _state(model: LocalDestination) -> ModelState:
     stats, slept = model.model.stats(), model.sleep.stats
+    # An adapter's requests are computed in its model's steps, which counts them.
+    own = not model.model.info.adapter_of
     return ModelState(
         model.id,
         slept.state,
-        stats.running,
-        stats.waiting,
-        0 if model.model.info.adapter_of else stats.kv_bytes,
+        stats.running if own else 0,
+        stats.waiting if own else 0,
+        stats.kv_bytes if own else 0,
         slept.sleeps,
         slept.wakes,
         slept.wake_seconds,

@@ -129,7 +129,7 @@ class LimitsSection(Section):
     concurrency: int | None = Field(default=None, ge=1, description="Requests at the same time; more get 429.")
     max_tokens: int | None = Field(default=None, ge=1, description="Longest answer that a request may ask for.")
     max_context_tokens: int | None = Field(default=None, ge=2, description="Most tokens of prompt and answer together.")
-    max_n: int | None = Field(default=None, ge=1, description="Most choices of one request.")
+    max_n: int | None = Field(default=None, ge=1, description="Most choices, or pictures, of one request.")
     max_body_bytes: ByteSize | None = Field(
         default=None, gt=0, description="Larger request bodies get 413; never more than server.max_body_bytes."
     )

@@ -20,6 +20,7 @@ class ModelState(Struct):
     state: Literal["awake", "falling_asleep", "asleep", "waking"]
     running: int
     waiting: int
+    """Both with those of its adapters; 0 for an adapter."""
     kv_bytes: int
     """Kept for its keys and values now; 0 for an adapter, which keeps them with its model."""
     sleeps: int
