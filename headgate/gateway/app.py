@@ -203,6 +203,7 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
         app[keys.TRACING],
         app.get(keys.TRACES),
         app[keys.FEEDBACK],
+        settings.server.send_s,
     )
     app.middlewares.append(reception.receive)
     return app

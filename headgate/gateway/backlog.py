@@ -16,7 +16,7 @@ class Backlog(ABC, Generic[Item]):
     """Does one thing after the other, from `start` to `close`. All calls come from one event loop."""
 
     def __init__(self, name: str, most: int, at_once: int = 1, most_bytes: int = MOST_BYTES) -> None:
-        """`name` of the tasks; `most` and `most_bytes`: of what may wait; `at_once`: items that are done side by side."""
+        """`name` of the tasks; `most` and `most_bytes`: of what waits; `at_once`: items that are done side by side."""
         self._name = name
         self._at_once = at_once
         self._queue: asyncio.Queue[tuple[Item, int]] = asyncio.Queue(most)

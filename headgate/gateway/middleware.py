@@ -14,10 +14,12 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from headgate import __version__
 from headgate.gateway import keys
+from headgate.gateway.arriving import Arriving
 from headgate.gateway.aside import aside
 from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.stalled import bound_sending
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.deadlines import deadline_of
 from headgate.gateway.teams.keys import Principal
@@ -67,9 +69,10 @@ class Reception:
         tracing: Tracing | None,
         traces: Traces | None,
         feedback: Feedback | None,
+        send_s: float,
     ) -> None:
         """`tracing`, `traces` and `feedback` where spans are made, the operator's page shows requests, and votes are
-        taken."""
+        taken. `send_s`: see `bound_sending`."""
         self._teams = teams
         self._admission = admission
         self._lifecycle = lifecycle
@@ -78,6 +81,7 @@ class Reception:
         self._tracing = tracing
         self._traces = traces
         self._feedback = feedback
+        self._send_s = send_s
         self._turns = Turns()
 
     @web.middleware
@@ -94,6 +98,7 @@ class Reception:
             arrived=time.monotonic(),
         )
         request[keys.RECORD] = entry
+        bound_sending(request.transport, self._send_s)
         api = entry.endpoint.startswith(API_PREFIXES)
         if api and self._traces is not None:
             self._traces.begun(entry)
@@ -250,7 +255,7 @@ async def read_body(request: web.Request) -> bytes:
         elif request.content_length is not None and request.content_length > limit:
             raise too_large(limit)
         else:
-            body = await request.read()
+            body = await _arrived(request, limit)
         if len(body) > limit:
             raise too_large(limit)
         entry = request[keys.RECORD]
@@ -264,6 +269,18 @@ async def read_body(request: web.Request) -> bytes:
     except web.RequestPayloadError as error:
         why = " ".join(getattr(error, "message", str(error)).split()).rstrip(".")
         raise invalid(f"The request body could not be read: {why}.", code="invalid_body") from None
+
+
+async def _arrived(request: web.Request, limit: int) -> bytes:
+    """All of a body that is still on its way, or, of one that is too long, its beginning."""
+    pieces: list[bytes] = []
+    size = 0
+    async with Arriving() as arriving:
+        while size <= limit and (piece := await request.content.readany()):
+            pieces.append(piece)
+            size += len(piece)
+            arriving.came(len(piece))
+    return b"".join(pieces)
 
 
 def failed(request: web.Request, error: Exception) -> web.Response:

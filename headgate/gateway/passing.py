@@ -60,6 +60,11 @@ class PassedOn:
         return self._run.reply.length
 
     @property
+    def left_s(self) -> float:
+        """Seconds until all of it has to be passed on."""
+        return self._run.left_s
+
+    @property
     def foreseen(self) -> Cost:
         """What it costs if it says nothing of what it took."""
         return Cost(self._price(0.0))

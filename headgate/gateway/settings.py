@@ -54,6 +54,9 @@ class ServerSettings(Section):
         default=20.0, ge=0, description="After SIGTERM, how long running requests may take to finish."
     )
     keep_alive_s: float = Field(default=10.0, gt=0, description="A silent stream gets a comment this often.")
+    send_s: float = Field(
+        default=60.0, gt=0, description="A client that takes nothing of its reply for so many seconds is left."
+    )
 
 
 class EngineSection(Section):

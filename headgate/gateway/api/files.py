@@ -10,6 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
+from headgate.gateway.arriving import Arriving
 from headgate.gateway.storage.files import StoredFile, Upload
 from headgate.gateway.wire.errors import ApiError, disk_failed, invalid, too_large
 from headgate.gateway.wire.files import (
@@ -47,7 +48,8 @@ async def upload(http: web.Request) -> web.Response:
         raise too_large(files.limits.max_file_bytes)
     async with files.upload(http[keys.PRINCIPAL].team) as incoming:
         try:
-            form = await _read_form(await http.multipart(), incoming)
+            async with Arriving() as arriving:
+                form = await _read_form(await http.multipart(), incoming, arriving)
         # aiohttp tells of a malformed body by all of these.
         except (ValueError, AssertionError, LookupError, RuntimeError, HttpProcessingError) as error:
             raise invalid(f"The form could not be read: {error}.", code="invalid_body") from None
@@ -102,7 +104,7 @@ async def _file(http: web.Request) -> StoredFile:
     return await keys.storage(http).files.get(http.match_info["file_id"], http[keys.PRINCIPAL].team)
 
 
-async def _read_form(parts: MultipartReader, incoming: Upload) -> _Form:
+async def _read_form(parts: MultipartReader, incoming: Upload, arriving: Arriving) -> _Form:
     form = _Form()
     while (part := await parts.next()) is not None:
         name = part.name if isinstance(part, BodyPartReader) else None
@@ -115,6 +117,7 @@ async def _read_form(parts: MultipartReader, incoming: Upload) -> _Form:
         if name == "file":
             form.file, form.filename = True, part.filename
             while chunk := await part.read_chunk(_CHUNK):
+                arriving.came(len(chunk))
                 await incoming.write(chunk)
         else:
             form.fields[name] = await _short(part, name)

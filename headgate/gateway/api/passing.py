@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import struct
@@ -78,12 +79,18 @@ async def _streamed(http: web.Request, answer: PassedOn, own: dict[str, str]) ->
     try:
         await response.prepare(http)
         while data := await answer.more():
-            await response.write(data)
+            # A client that hardly reads has no longer than the answer may take.
+            async with asyncio.timeout(max(0.0, answer.left_s)):
+                await response.write(data)
             last = data
         told = events and last.endswith(_EVENT_ENDS)
         await response.write_eof(sse.comment(f"{headers.COST_USD}: {record.cost.usd}") if told else b"")
     except ConnectionResetError:
         record.status = CLIENT_LEFT
+    except TimeoutError:
+        record.status = CLIENT_LEFT
+        if http.transport is not None:
+            http.transport.abort()
     except ApiError as error:
         record.status, record.error = error.status, error.code
         await _break_off(http, response, sse.OPENAI.error(error) if events else None)

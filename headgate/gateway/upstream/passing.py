@@ -53,6 +53,11 @@ class Passed:
         assert self._reply is not None, "it has begun"
         return self._reply
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until all of it has to be passed on."""
+        return self._asking.deadline - time.monotonic()
+
     async def begin(self) -> None:
         """Have an attempt that has begun. ApiError 502, 503 or 504 where none does, 400 where it is refused."""
         try:
