@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -174,6 +175,28 @@ async def test_who_leaves_while_the_disk_writes_lets_nobody_write_beside_it(
         await leaving
     assert await journal.values() == {"a": b"1", "b": b"2"}
     journal.close()
+
+
+async def test_a_folder_that_is_taken_away_is_made_anew_with_all_that_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "of" / "journal"
+    journal = FileJournal(folder)
+    await journal.append(b"one")
+    await journal.set("name", b"value")
+    shutil.rmtree(tmp_path / "of")
+    await journal.append(b"two")
+    assert await journal.add({"count": 2}) == {"count": 2}
+    (folder / "labels").unlink()
+    await journal.append(b"three")
+    with pytest.raises(OSError, match="used by another process"):
+        FileJournal(folder)
+    journal.close()
+    assert sum("taken away" in message for message in caplog.messages) == 2
+    again = FileJournal(folder)
+    assert await again.records() == [b"one", b"two", b"three"]
+    assert await again.values() == {"name": b"value", "count": b"2"}
+    again.close()
 
 
 async def test_a_folder_serves_one_process_at_a_time(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -329,6 +330,34 @@ def test_a_disk_that_takes_no_more_is_left_alone_for_a_while(
             assert not tier.write(named(4), named(1), record(4))
         told = ["[Errno 28] No space left on device"] * 2
         assert [message.split(": ")[-1] for message in caplog.messages] == told, "once, and again after it went well"
+
+
+def test_a_folder_that_is_taken_away_is_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "of" / "kv"
+    with opened(folder, 3) as (disk, tier):
+        for number in (1, 2):
+            assert tier.write(named(number), named(number - 1), record(number))
+        shutil.rmtree(tmp_path / "of")
+        assert not found(tier, 1)
+        assert tier.write(named(3), named(0), record(3))
+        assert [found(tier, number) for number in (1, 2, 3)] == [False, False, True]
+        assert tier.sizes == (1, SPACE)
+        assert sum("was taken away, and is made anew" in message for message in caplog.messages) == 1
+        assert (folder.stat().st_mode & 0o777, (folder / "key").read_bytes()) == (0o700, disk.key)
+        with pytest.raises(KVFolderError, match="used by another process"), opened(folder):
+            pass
+    with opened(folder, 3) as (again, tier):
+        assert again.key == disk.key
+        assert found(tier, 3)
+
+
+def test_a_folder_that_another_has_taken_over_is_left_to_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "kv") as (_, tier):
+        shutil.rmtree(tmp_path / "kv")
+        with opened(tmp_path / "kv") as (_, others):
+            assert not tier.write(named(1), named(0), record(1))
+            assert not tier.writable
+            assert others.write(named(1), named(0), record(1))
 
 
 def test_less_room_after_a_restart_leaves_what_was_used_last(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -64,12 +64,7 @@ class FileJournal:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._keep = folder, keep
-        self._lock = (folder / "lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise OSError(f"{folder} is used by another process; one folder for each is accepted") from None
+        self._lock = _locked(folder)
         self._turn = asyncio.Lock()
         self._values = self._read_values()
         self._records, whole = _read_records(self._path("labels"))
@@ -119,7 +114,23 @@ class FileJournal:
                 await asyncio.wait([writing])
                 raise
 
+    def _hold(self) -> None:
+        """Make the folder anew, with all that is known, where somebody has taken it or a file of it away."""
+        if all(_is(file, self._path(name)) for file, name in ((self._lock, "lock"), (self._file, "labels"))):
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not _is(self._lock, self._path("lock")):
+            mine, self._lock = self._lock, _locked(self._folder)
+            mine.close()
+        labels = self._replace("labels", b"".join(map(_framed, self._records)))
+        old, self._file = self._file, labels
+        old.close()
+        self._replace("values", msgspec.msgpack.encode(self._values)).close()
+        self._sync_folder()
+        logger.warning("%s was taken away, and is made anew", self._folder)
+
     def _append(self, record: bytes) -> None:
+        self._hold()
         whole = os.fstat(self._file.fileno()).st_size
         try:
             _write(self._file, _framed(record))
@@ -152,6 +163,7 @@ class FileJournal:
             raise ValueError(f"{self._path('values')} is no journal: {error}") from error
 
     def _write_values(self, values: dict[str, bytes]) -> None:
+        self._hold()
         self._replace("values", msgspec.msgpack.encode(values)).close()
         self._sync_folder()
         self._values = values
@@ -179,6 +191,23 @@ class FileJournal:
 
     def _path(self, name: str) -> Path:
         return self._folder / name
+
+
+def _locked(folder: Path) -> IO[str]:
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise OSError(f"{folder} is used by another process; one folder for each is accepted") from None
+    return lock
+
+
+def _is(file: IO[Any], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _write(file: FileIO, content: bytes) -> None:

@@ -60,7 +60,7 @@ class DiskFolder:
         """Less than it was where the disk turned out to have less."""
         self._folder = folder
         self._clock = clock
-        self._guard = threading.Lock()
+        self._guard, self._renewing = threading.Lock(), threading.Lock()
         self._order = Order()
         self._places: dict[bytes, tuple[Path, int]] = {}
         self._sizes: dict[str, list[int]] = {}
@@ -158,10 +158,11 @@ class DiskFolder:
         path = self._folder / name / f"{identity.hex()}{parent.hex()}"
         header = _HEADER.pack(_MAGIC, record.nbytes, identity, _sum(identity, record))
         try:
+            self._hold()
             _write(path, header, record)
-        except OSError as error:
+        except (OSError, KVFolderError) as error:
             self._paused_until = self._clock() + _PAUSE_S
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 with self._guard:  # from now on what is newer takes the place of what is older
                     self.most = max(self._taken, space)
             self._tell("write", "keys and values cannot be written to %s: %s", path.parent, error)
@@ -174,6 +175,26 @@ class DiskFolder:
     def forget(self, identity: bytes) -> None:
         """The record is not to be found any more."""
         _unlink(self._drop(identity))
+
+    def _hold(self) -> None:
+        """Make the folder anew where somebody has taken it away. OSError or KVFolderError where it cannot be had."""
+        with self._renewing:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._lock), (self._folder / "lock").stat(follow_symlinks=False)):
+                    return
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = self._locked(self._folder / "lock")
+            try:
+                # What was kept is gone; what is to come has the same identities.
+                _write_key(self._folder / "key", self.key)
+            except OSError:
+                os.close(lock)
+                raise
+            os.close(self._lock)
+            self._lock = lock
+            with self._guard:
+                self._order, self._places, self._sizes, self._taken = Order(), {}, {}, 0
+            logger.warning("kv_disk_path: %s was taken away, and is made anew", self._folder)
 
     def _drop(self, identity: bytes) -> list[Path]:
         with self._guard:
@@ -338,6 +359,11 @@ def _key(path: Path) -> bytes:
             return key
         logger.warning("%s is damaged; what is kept beside it is not found again", path)
     key = secrets.token_bytes(_KEY_BYTES)
+    _write_key(path, key)
+    return key
+
+
+def _write_key(path: Path, key: bytes) -> None:
     unfinished = path.with_suffix(".part")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -345,4 +371,3 @@ def _key(path: Path) -> bytes:
         file.flush()
         os.fsync(file.fileno())
     unfinished.rename(path)
-    return key
