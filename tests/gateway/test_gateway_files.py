@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,10 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from team_files import key, write_team
 
+from headgate.gateway import keys
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.parts import StartError
 from headgate.gateway.storage.folder import Storage, default_folder, open_storage
 from headgate.gateway.storage.sections import StorageSection
+from headgate.gateway.teams.ledger import FILE
+from headgate.gateway.teams.ledger_file import LedgerFile, read_usage
 from headgate.gateway.wire.errors import ApiError
 
 RED, BLUE = {"Authorization": "Bearer red-secret"}, {"Authorization": "Bearer blue-secret"}
@@ -42,6 +46,34 @@ async def serving(checkpoint: Path, folder: Path, **limits: Any) -> AsyncIterato
             write_team(Path(teams), team, key(team))
         async with site(checkpoint, storage={"folder": str(folder), **limits}, teams=Path(teams)) as client:
             yield client
+
+
+async def test_a_data_folder_that_is_taken_away_is_made_anew(
+    tiny_checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "of" / "data"
+    chat = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+    async with serving(tiny_checkpoint, data) as client:
+        for taken in (False, True):
+            if taken:
+                shutil.rmtree(tmp_path / "of")
+            listed = await (await client.get("/v1/files", headers=RED)).json()
+            assert listed["data"] == [], "those that were taken away are gone"
+            reply = await client.post("/v1/files", data=form(b"{}"), headers=RED)
+            assert reply.status == 200
+            answer = await client.post("/v1/chat/completions", json=chat, headers={**RED, "Cache-Control": "no-store"})
+            rated = {"id": (await answer.json())["id"], "score": 1}
+            assert (await client.post("/v1/feedback", json=rated, headers=RED)).status == 200
+            # Of what was not written yet nothing is lost: the next write makes the file.
+            gateway = client.app[keys.ADMISSION].accounts.ledger.gateway
+        told = [record.getMessage() for record in caplog.records if "taken away" in record.getMessage()]
+        assert len(told) == 2, "the catalog and the ledger, each once"
+        with pytest.raises(OSError, match="used by another server"):
+            Storage(data, StorageSection())
+    (row,) = read_usage(data / FILE, ("team",), None, None)
+    assert row[:2] == ("red", 1)
+    assert LedgerFile(data / FILE).gateway() == gateway
+    assert len(list((data / "files").iterdir())) == 1
 
 
 def below(folder: Path) -> list[str]:

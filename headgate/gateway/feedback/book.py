@@ -103,7 +103,7 @@ class Book:
 
     async def open(self, database: Database) -> None:
         """From now on go on with what a catalog has. `sqlite3.Error` where it cannot be used."""
-        await database.run(table.make)
+        await database.make(table.make)
         self._database = database
 
     async def follow(self) -> None:

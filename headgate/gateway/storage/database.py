@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,10 +43,22 @@ CREATE INDEX IF NOT EXISTS batches_active ON batches (active) WHERE active;
 class Database:
     """One connection; pieces of work run one after the other, each as a transaction."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file, or make it. `sqlite3.Error` where it cannot be used."""
+    def __init__(self, path: Path, hold: Callable[[], None] = lambda: None) -> None:
+        """Open the file, or make it. `sqlite3.Error` where it cannot be used.
+
+        `hold` has its folder again where somebody has taken that away; OSError where it cannot be had.
+        """
+        self._path = path
+        self._hold = hold
+        self._made: list[Callable[[sqlite3.Connection], None]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
         self._connection = self._thread.submit(_connect, path).result()
+        self._opened = path.stat()
+
+    async def make(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Have `work` make tables where they are not there: now, and in a file that is made anew."""
+        self._made.append(work)
+        await self.run(work)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What `work` makes of the connection, on the disk when this returns; nothing of it where it raises.
@@ -60,8 +73,32 @@ class Database:
         self._thread.shutdown()
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if not is_at(self._path, self._opened):
+            self._begin_anew()
         with transaction(self._connection):
             return work(self._connection)
+
+    def _begin_anew(self) -> None:
+        """SQLite would go on with a file that nobody can find any more."""
+        # It unlinks what is beside its file by name: not beside another.
+        self._connection.close()
+        try:
+            self._hold()
+        except OSError as error:
+            raise sqlite3.OperationalError(str(error)) from None
+        self._connection = _connect(self._path)
+        self._opened = self._path.stat()
+        for make in self._made:
+            with transaction(self._connection):
+                make(self._connection)
+
+
+def is_at(path: Path, opened: os.stat_result) -> bool:
+    """Whether a file that was opened is still the one of that name."""
+    try:
+        return os.path.samestat(opened, path.stat())
+    except OSError:
+        return False
 
 
 @contextmanager

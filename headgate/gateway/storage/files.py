@@ -81,10 +81,14 @@ class Files:
         self._clock = clock
         self._kept, self._incoming = folder / "files", folder / "incoming"
         self._growing: dict[str, Callable[[], int]] = {}
-        self._kept.mkdir(exist_ok=True)
-        self._incoming.mkdir(exist_ok=True)
+        self._make_folders()
         for left in self._incoming.iterdir():
             left.unlink()
+
+    def _make_folders(self) -> None:
+        """At the start, and where somebody has taken them away."""
+        for folder in (self._kept, self._incoming):
+            folder.mkdir(exist_ok=True)
 
     def path(self, file_id: str) -> Path:
         """Where the bytes of a file are. `file_id` must come from the catalog."""
@@ -96,6 +100,7 @@ class Files:
         stored = await self._database.run(lambda db: _stored(db, team))
         path = self._incoming / secrets.token_hex(16)
         try:
+            self._make_folders()
             file = path.open("wb", buffering=0)
         except OSError as error:
             raise disk_failed("The file cannot be stored", error) from None
@@ -129,6 +134,7 @@ class Files:
         What the server writes counts against the team's bytes, but is not refused.
         """
         stored = self._new(team, filename, purpose, 0, None)
+        self._make_folders()
         self.path(stored.id).touch()
         await self._add(stored, None)
         return stored

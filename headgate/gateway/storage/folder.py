@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.storage.database import Database
+from headgate.gateway.storage.database import Database, is_at
 from headgate.gateway.storage.files import Files
 from headgate.gateway.storage.sections import StorageSection
 
@@ -35,7 +36,7 @@ class Storage:
         self.folder = folder
         self._lock = _held(folder)
         try:
-            self.database = Database(folder / "catalog.sqlite3")
+            self.database = Database(folder / "catalog.sqlite3", self._hold)
             self.files = Files(folder, self.database, limits, clock)
         except sqlite3.Error as error:
             self._lock.close()
@@ -43,6 +44,14 @@ class Storage:
         except OSError:
             self._lock.close()
             raise
+
+    def _hold(self) -> None:
+        """Make the folder anew where somebody has taken it away. OSError where it cannot be had."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not is_at(self.folder / "lock", os.fstat(self._lock.fileno())):
+            mine, self._lock = self._lock, _held(self.folder)
+            mine.close()
+        logger.error("the catalog in %s was taken away: files and batches begin anew", self.folder)
 
     async def tidy(self) -> None:
         """Remove files whose time is over, every so often, until cancelled."""

@@ -7,6 +7,7 @@ off by the end of the process, and count as what was set aside for them.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,8 +18,10 @@ from typing import Literal
 import msgspec
 from msgspec.structs import astuple
 
-from headgate.gateway.storage.database import transaction
+from headgate.gateway.storage.database import is_at, transaction
 from headgate.gateway.teams.costs import Cost
+
+logger = logging.getLogger("headgate.gateway")
 
 Cause = Literal["generated", "cancelled", "rejected", "cut", "retried", "exact", "semantic", "shadow"]
 """Why it was counted: an answer of a model, whole, left by its client, not given to him, or cut off by the end of the
@@ -114,13 +117,32 @@ class LedgerFile:
         Raises:
             sqlite3.Error: it cannot be used.
         """
-        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._path = path
+        self._max_pages = max_pages
+        self._gateway: str | None = None
+        self._open()
+
+    def _open(self) -> None:
+        self._connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
         try:
             self._prepare()
         except sqlite3.Error:
             self.close()
             raise
-        self.resize(max_pages)
+        self.resize(self._max_pages)
+        self._opened = self._path.stat()
+
+    def _begin_anew(self) -> None:
+        """SQLite would go on with a file that nobody can find any more."""
+        # It unlinks what is beside its file by name: not beside another.
+        self.close()
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._open()
+        except OSError as error:
+            raise sqlite3.OperationalError(f"it was taken away, and cannot be made anew: {error}") from None
+        self.gateway(self._gateway)
+        logger.error("the usage ledger %s was taken away, and begins anew; budgets hold in memory", self._path)
 
     def _prepare(self) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -133,6 +155,7 @@ class LedgerFile:
 
     def resize(self, max_pages: int | None) -> None:
         """Let the file get so large."""
+        self._max_pages = max_pages
         self._connection.execute(f"PRAGMA max_page_count = {2**32 - 2 if max_pages is None else max_pages}")
 
     def recover(self) -> int:
@@ -145,6 +168,8 @@ class LedgerFile:
 
     def write(self, batch: Sequence[Op]) -> None:
         """Commit all of it, or nothing. `sqlite3.Error` where it cannot be, as on a full disk."""
+        if not is_at(self._path, self._opened):
+            self._begin_anew()
         execute = self._connection.execute
         with transaction(self._connection):
             for op in batch:
@@ -176,7 +201,8 @@ class LedgerFile:
             if (row := self._connection.execute("SELECT id FROM gateway").fetchone()) is None:
                 row = (fresh or secrets.token_hex(8),)
                 self._connection.execute("INSERT INTO gateway VALUES (?)", row)
-        return str(row[0])
+        self._gateway = str(row[0])
+        return self._gateway
 
     def close(self) -> None:
         """Close the file."""
