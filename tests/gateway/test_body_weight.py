@@ -101,6 +101,16 @@ async def test_of_a_name_as_long_as_the_body_an_error_has_the_beginning(serve: S
     assert len(error["message"]) < 1000
 
 
+async def test_arguments_of_a_call_that_hold_too_much_are_not_read(serve: Serve) -> None:
+    client = await serve()
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": f'{{"x": [{"[]," * 200_000}1]}}'}}
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]
+    response = await client.post(CHAT, json={"model": "tiny", "messages": messages})
+    error = (await response.json())["error"]
+    assert (response.status, error["param"]) == (400, "messages")
+    assert "The arguments of a call of 'f' hold more than 100000 objects, arrays and strings" in error["message"]
+
+
 async def test_a_schema_of_too_many_parts_is_not_compiled(serve: Serve) -> None:
     client = await serve()
     schema = {"type": "object", "properties": {f"k{at}": {"type": "integer"} for at in range(6000)}}

@@ -22,12 +22,17 @@ def check_weight(body: bytes, most: int) -> None:
 
     Ten numbers count as one. What is no JSON is counted, too, as far as it can be read.
     """
-    if len(body) > most and _at_most(body) > most and _weight(body, most) > most:
+    if is_heavier(body, most):
         message = (
             f"The body of the request holds more than {most} objects, arrays and strings, {OTHERS} numbers counting "
             "as one. Send less in one request."
         )
         raise ApiError(413, message, code="request_too_complex")
+
+
+def is_heavier(text: bytes, most: int) -> bool:
+    """Whether some JSON holds more than `most`, as `check_weight` counts."""
+    return len(text) > most and _at_most(text) > most and _weight(text, most) > most
 
 
 def _at_most(body: bytes) -> int:
