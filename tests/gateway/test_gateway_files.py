@@ -191,6 +191,20 @@ async def test_bodies_that_are_no_form(tiny_checkpoint: Path, tmp_path: Path) ->
         assert (await (await client.get("/v1/files", headers=RED)).json())["data"] == []
 
 
+@pytest.mark.parametrize(("before", "status"), [(1000, 200), (2000, 400)])
+async def test_few_lines_are_read_outside_of_the_file(
+    tiny_checkpoint: Path, tmp_path: Path, before: int, status: int
+) -> None:
+    part = b'--b\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
+    lines = part % (b"purpose", b"", b"batch") + part % (b"file", b'; filename="a"', b"{}\r\n" * 5000) + b"--b--\r\n"
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    async with serving(tiny_checkpoint, tmp_path / "data") as client:
+        reply = await client.post("/v1/files", data=b"x\r\n" * before + lines, headers={**RED, **kind})
+        assert reply.status == status
+        if status == 400:
+            assert "it has more than 1024 lines outside of its file" in (await reply.json())["error"]["message"]
+
+
 async def test_a_teams_bytes_are_bounded_exactly(tiny_checkpoint: Path, tmp_path: Path) -> None:
     limits = {"team_bytes": 1000, "team_bytes_by_team": {"blue": 2000}, "max_file_bytes": 1500}
     async with serving(tiny_checkpoint, tmp_path / "data", **limits) as client:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any, cast
 
-from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp import BodyPartReader, MultipartReader, StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headgate.gateway import keys
@@ -28,7 +29,25 @@ from headgate.gateway.wire.query import read_query
 _CHUNK = 256 * 1024
 _FORM_OVERHEAD = 64 * 1024
 """Bytes of a form beside its file: longer bodies need not be read to be refused."""
-_MAX_FIELD = 1024
+_MAX_FIELD, _MOST_LINES = 1024, 1024
+
+
+class _Lines:
+    """A body of which few lines are read, beside the file: what stands before its first part may have millions."""
+
+    def __init__(self, content: StreamReader) -> None:
+        self._content = content
+        self._lines = 0
+
+    async def readline(self, **named: Any) -> bytes:
+        """ValueError where there are too many."""
+        self._lines += 1
+        if self._lines > _MOST_LINES:
+            raise ValueError(f"it has more than {_MOST_LINES} lines outside of its file")
+        return await self._content.readline(**named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
 
 
 @dataclass(slots=True)
@@ -49,7 +68,8 @@ async def upload(http: web.Request) -> web.Response:
     async with files.upload(http[keys.PRINCIPAL].team) as incoming:
         try:
             async with Arriving() as arriving:
-                form = await _read_form(await http.multipart(), incoming, arriving)
+                parts = MultipartReader(http.headers, cast("StreamReader", _Lines(http.content)))
+                form = await _read_form(parts, incoming, arriving)
         # aiohttp tells of a malformed body by all of these.
         except (ValueError, AssertionError, LookupError, RuntimeError, HttpProcessingError) as error:
             raise invalid(f"The form could not be read: {error}.", code="invalid_body") from None
