@@ -73,6 +73,9 @@ from headgate.gateway.telemetry.tracing import open_tracing
 from headgate.gateway.telemetry.usage_metrics import BudgetCollector, UsageMetrics
 from headgate.gateway.telemetry.vllm_metrics import VllmCollector
 
+_COUNTING = 2
+"""Long texts whose tokens are counted side by side, beside those that models are to read."""
+
 LOADING = web.AppKey("loading", asyncio.Task[None])
 """The task that loads the models; it raises what made them unfit to serve."""
 
@@ -119,6 +122,7 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     registry.register(server)
     watch_process(registry)
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
+    app[keys.COUNTING] = asyncio.Semaphore(_COUNTING)
     app[keys.READINGS] = Readings()
     app[keys.PINNED] = Pinned(app[keys.TEAMS], lambda: app[keys.LOADER].backend.routes.destinations, registry)
     ttl_s, most = settings.responses.ttl_s, int(settings.responses.max_bytes)

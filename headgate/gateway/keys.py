@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -37,6 +38,7 @@ ADMISSION = web.AppKey("admission", Admission)
 TEAMS = web.AppKey("teams", Teams)
 RELOADER = web.AppKey("reloader", Reloader)
 LOADER = web.AppKey("loader", Loader)
+COUNTING = web.AppKey("counting", asyncio.Semaphore)
 READINGS = web.AppKey("readings", Readings)
 PINNED = web.AppKey("pinned", Pinned)
 RESPONSES = web.AppKey("responses", SharedResponses)

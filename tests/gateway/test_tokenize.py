@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient
-from gateway_site import forget_environment, site
+from gateway_site import forget_environment, site, until
 from team_files import key, write_team
 from tiny_models import write_tokenizer
+
+from headgate.engine.local import LocalModel
 
 Client = TestClient[Any, Any]
 TEXT = "the fox, ümlaut <|im_end|>"
@@ -101,3 +104,28 @@ async def test_keys_are_asked_for(tiny_checkpoint: Path, monkeypatch: pytest.Mon
     async with site(tiny_checkpoint, teams=tmp_path) as client:
         for path in ("/tokenize", "/detokenize"):
             assert (await post(client, path, model="tiny"))[0] == 401
+
+
+async def test_of_long_texts_two_are_counted_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, go = 0, 0, asyncio.Event()
+
+    async def encode(_: LocalModel, text: str, **_special: bool) -> tuple[int, ...]:
+        nonlocal running, most
+        if len(text) > 10:
+            running += 1
+            most = max(most, running)
+            await go.wait()
+            running -= 1
+        return (len(text),)
+
+    monkeypatch.setattr(LocalModel, "encode", encode)
+
+    async def count(text: str) -> int:
+        return (await client.post("/tokenize", json={"model": "tiny", "prompt": text})).status
+
+    long = [asyncio.create_task(count("x" * 200_000)) for _ in range(4)]
+    await until(client, lambda _: running == 2)
+    assert await count("short") == 200, "others are not behind them"
+    go.set()
+    assert await asyncio.gather(*long) == [200] * 4
+    assert most == 2

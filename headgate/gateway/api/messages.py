@@ -10,7 +10,7 @@ from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.api.reply import identify, send
-from headgate.gateway.aside import aside
+from headgate.gateway.aside import aside, in_turn
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.tokenizing import reader
@@ -50,5 +50,6 @@ async def count_tokens(http: web.Request) -> web.Response:
     body = await read_body(http)
     request = await aside(body, partial(parse_count, body))
     destination = reader((await keys.backend(http)).routes, request.model, http[keys.PRINCIPAL])
-    counted = TokensCount(len(await destination.tokens(prompted(request, http[keys.PRINCIPAL]))))
+    async with in_turn(http.app[keys.COUNTING], body):
+        counted = TokensCount(len(await destination.tokens(prompted(request, http[keys.PRINCIPAL]))))
     return json_reply(counted)

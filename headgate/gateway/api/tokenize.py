@@ -10,7 +10,7 @@ from aiohttp import web
 from headgate.engine.local import LocalModel
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
-from headgate.gateway.aside import aside
+from headgate.gateway.aside import aside, in_turn
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.tokenizing import reader
@@ -25,10 +25,11 @@ async def tokenize(http: web.Request) -> web.Response:
     wanted = await aside(given, partial(parse_tokenize, given))
     destination = reader((await keys.backend(http)).routes, wanted.model, http[keys.PRINCIPAL])
     model = destination.model
-    if wanted.conversation is not None:
-        tokens = await destination.tokens(prompted(wanted.conversation, http[keys.PRINCIPAL]))
-    else:
-        tokens = await model.encode(wanted.text, special=wanted.special)
+    async with in_turn(http.app[keys.COUNTING], given):
+        if wanted.conversation is not None:
+            tokens = await destination.tokens(prompted(wanted.conversation, http[keys.PRINCIPAL]))
+        else:
+            tokens = await model.encode(wanted.text, special=wanted.special)
     # A text may have millions of them.
     return await asyncio.to_thread(_tokenized, model, tokens, strings=wanted.strings)
 
