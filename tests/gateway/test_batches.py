@@ -88,6 +88,7 @@ async def test_no_more_lines_are_on_their_way_than_configured(tmp_path: Path) ->
         (line("a").replace(b"{}", b"[]"), 1, "invalid_type", "body"),
         (line(""), 1, "empty_string", "custom_id"),
         (line("a", q="x" * 10_000), 1, "request_too_large", None),
+        (line("a", q=[[]] * 1500), 1, "request_too_complex", None),
         (b"\xff\xfe\n", 1, "invalid_json", None),
     ],
 )

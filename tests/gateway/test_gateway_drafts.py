@@ -12,6 +12,7 @@ from prometheus_client import generate_latest
 
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.engine import Engine
+from headgate.engine.local import LocalModel
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.gateway.answers import Answers
 from headgate.gateway.local_destination import LocalDestination
@@ -101,3 +102,17 @@ async def test_a_predicted_text_is_taken_from(site: Site) -> None:
     assert again[0] == said
     assert again[2].drafted_tokens > NEW // 2
     assert again[2].misdrafted_tokens == 0
+
+
+async def test_a_predicted_text_is_read_as_far_as_an_answer_may_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    encode = LocalModel.encode
+
+    async def noting(model: LocalModel, text: str, *, special: bool = True) -> tuple[int, ...]:
+        read.append(len(text))
+        return await encode(model, text, special=special)
+
+    monkeypatch.setattr(LocalModel, "encode", noting)
+    await site.ask(replace(ASK, draft=Draft("prediction", "x" * 1_000_000)))
+    assert len(read) == 1
+    assert read[0] <= 16 * 512, "tokens of the context, of 16 characters each"
