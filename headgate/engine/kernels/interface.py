@@ -17,6 +17,7 @@ from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 if TYPE_CHECKING:
+    from headgate.engine.models.adapted_linear import Owners, Stack
     from headgate.engine.models.decoder import DecoderWeights
     from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 
@@ -252,6 +253,13 @@ class Kernels(Protocol):
 
     def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """What `linear` makes of the weight that `pack` made this of; `bias` [outputs]."""
+        ...
+
+    def adapted(self, base: Linear, stack: Stack, owners: Owners) -> Linear | None:
+        """`base` and what the factors in `stack` of each row's adapter give, by `owners.told`; see AdaptedLinear.
+
+        None where nothing is faster than that.
+        """
         ...
 
     def enter(

@@ -28,6 +28,7 @@ from headgate.engine.quant.fp8 import round_activations
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear, quantize_rows
 
 if TYPE_CHECKING:
+    from headgate.engine.models.adapted_linear import Owners, Stack
     from headgate.engine.models.decoder import DecoderWeights
     from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 
@@ -106,6 +107,9 @@ class ReferenceKernels:
     def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
         raise NotImplementedError(f"{fmt}: plain torch packs nothing")
+
+    def adapted(self, base: Linear, stack: Stack, owners: Owners) -> Linear | None:
+        """See Kernels. AdaptedLinear is plain torch."""
 
     def enter(
         self, tokens: Tensor, positions: Tensor, embedding: Tensor, angles: tuple[Tensor, Tensor]

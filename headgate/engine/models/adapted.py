@@ -171,6 +171,9 @@ class _Reader:
             pairs = {n: tuple(self._kernels.linear(f, None, "native") for f in pair) for n, pair in factors.items()}
             return AdaptedLinear(base, {n: (down, up) for n, (down, up) in pairs.items()}, None, owners)
         stack = self._stack(factors)
+        own = self._kernels.adapted(base, stack, owners)
+        if own is not None:
+            return own
         views = {n: (stack.down[n, : len(d)], stack.up[n, : len(d)].t()) for n, (d, _) in factors.items()}
         return AdaptedLinear(base, {n: (DenseLinear(d), DenseLinear(u)) for n, (d, u) in views.items()}, stack, owners)
 
@@ -178,11 +181,11 @@ class _Reader:
         rank = max(len(down) for down, _ in factors.values())
         down, up = next(iter(factors.values()))
         count = self.rows.count + 1
-        stack = Stack(self._like.new_zeros(count, rank, down.shape[1]), self._like.new_zeros(count, rank, up.shape[0]))
+        downs, ups = (self._like.new_zeros(count, rank, width) for width in (down.shape[1], up.shape[0]))
         for number, (down, up) in factors.items():
-            stack.down[number, : len(down)] = down
-            stack.up[number, : len(down)] = up.t()
-        return stack
+            downs[number, : len(down)] = down
+            ups[number, : len(down)] = up.t()
+        return Stack.of(downs, ups)
 
 
 def _diagonal(blocks: Sequence[Tensor]) -> Tensor:

@@ -20,20 +20,54 @@ from headgate.engine.sampling.upload import upload
 
 _GATHERED = 4
 """Times that a row's factors are moved where they are gathered, as against being read in place."""
+RUN = 64
+"""Outputs whose ranks are looked up together."""
 
 Rows = slice | Tensor
 """Of a step: those that follow each other, or int64 [rows]."""
+_Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class Owners:
-    """The adapters of a set of rows: by groups where the host knows them, else by numbers on the device."""
+    """The adapters of a set of rows: as the host placed them, else by numbers on the device."""
 
-    def __init__(self) -> None:
-        self.groups: Seq[tuple[int, Rows]] = ()
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self.numbers: Tensor | None = None
-        """int64 [rows], 0 for none."""
+        """int64 [rows], 0 for none, of steps that lie on the device."""
         self.each: Tensor | None = None
         """bool [rows, adapters, 1]: whether it is the row's, with `numbers`."""
+        self.place(np.zeros(0, dtype=np.int64))
+
+    def place(self, numbers: _Numbers) -> None:
+        """By the host, of the next step."""
+        self._placed = numbers
+        self._groups: Seq[tuple[int, Rows]] | None = None
+        self._told: Tensor | None = None
+
+    @property
+    def groups(self) -> Seq[tuple[int, Rows]]:
+        """Of what was placed: each adapter with its rows."""
+        if self._groups is None:
+            placed = self._placed
+            found = ((int(number), np.flatnonzero(placed == number)) for number in np.unique(placed) if number)
+            self._groups = [(number, self._rows(places)) for number, places in found]
+        return self._groups
+
+    @property
+    def told(self) -> Tensor:
+        """`numbers`, or on the device what was placed."""
+        if self.numbers is not None:
+            return self.numbers
+        if self._told is None:
+            self._told = upload(self._placed, torch.int64, self._device)
+        return self._told
+
+    def _rows(self, places: _Numbers) -> Rows:
+        first, last = int(places[0]), int(places[-1])
+        if last - first + 1 == len(places):
+            return slice(first, last + 1)
+        return upload(places, torch.int64, self._device)
 
 
 class AdapterRows:
@@ -48,15 +82,14 @@ class AdapterRows:
     def __init__(self, count: int, device: torch.device) -> None:
         """Of so many adapters, whose numbers are 1 to `count`."""
         self.count = count
-        self.every, self.wanted = Owners(), Owners()
-        self._device = device
+        self.every, self.wanted = Owners(device), Owners(device)
         self._each = torch.arange(1, count + 1, device=device)
 
     def place(self, adapters: Seq[int], counts: Seq[int], wanted: Seq[int]) -> None:
         """Of the next step's sequences: their adapters, how many rows each has, and which rows go on at the end."""
         numbers = np.repeat(np.asarray(adapters), np.asarray(counts))
-        self._group(self.every, numbers)
-        self._group(self.wanted, numbers[np.asarray(wanted, dtype=np.int64)])
+        self.every.place(numbers)
+        self.wanted.place(numbers[np.asarray(wanted, dtype=np.int64)])
 
     @contextmanager
     def on_device(self, numbers: Tensor) -> Iterator[None]:
@@ -70,16 +103,6 @@ class AdapterRows:
             for owners in (self.every, self.wanted):
                 owners.numbers = owners.each = None
 
-    def _group(self, owners: Owners, numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
-        found = ((int(number), np.flatnonzero(numbers == number)) for number in np.unique(numbers) if number)
-        owners.groups = [(number, self._rows(places)) for number, places in found]
-
-    def _rows(self, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Rows:
-        first, last = int(places[0]), int(places[-1])
-        if last - first + 1 == len(places):
-            return slice(first, last + 1)
-        return upload(places, torch.int64, self._device)
-
 
 @dataclass(frozen=True, slots=True)
 class Stack:
@@ -88,10 +111,18 @@ class Stack:
     Attributes:
         down: [adapters + 1, rank, inputs].
         up: [adapters + 1, rank, outputs], the scale in it.
+        spans: int32 [adapters + 1, runs + 1, 2]: from which rank of `up` on, and before which one, there is something
+            but zeros; of all outputs, then of each RUN of them. They are as few as those of one stacked layer.
     """
 
     down: Tensor
     up: Tensor
+    spans: Tensor
+
+    @classmethod
+    def of(cls, down: Tensor, up: Tensor) -> Stack:
+        """With their spans."""
+        return cls(down, up, spans_of(up))
 
     def add(self, y: Tensor, x: Tensor, owners: Owners) -> None:
         """Add what is of each row's adapter to y [rows, outputs], from x [rows, inputs]."""
@@ -106,6 +137,18 @@ class Stack:
         low = F.linear(x, self.down[1:].flatten(0, 1)).view(-1, count - 1, rank)
         low = torch.where(owners.each, low, torch.zeros_like(low))
         y.addmm_(low.flatten(1), self.up[1:].flatten(0, 1))
+
+
+def spans_of(up: Tensor) -> Tensor:
+    """See Stack; those of [..., rank, outputs]."""
+    rank, outputs = up.shape[-2:]
+    cells = F.pad(up != 0, (0, -outputs % RUN))
+    runs = cells.reshape(*up.shape[:-1], -1, RUN).any(-1).transpose(-1, -2)
+    there = torch.cat([runs.any(-2, keepdim=True), runs], dim=-2)
+    places = torch.arange(rank, device=up.device)
+    first = torch.where(there, places, rank).amin(-1)
+    behind = torch.where(there, places + 1, 0).amax(-1)
+    return torch.stack([first, behind], dim=-1).int().contiguous()
 
 
 class AdaptedLinear:

@@ -18,8 +18,9 @@ from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, MixtureWeights, Mxfp4Expert
+from headgate.engine.models.adapted_linear import AdapterRows, Stack
 from headgate.engine.quant.fp8 import Fp8Weight
-from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.quant.linear import Linear, WeightFormat
 from headgate.engine.quant.mxfp4 import Mxfp4Weight
 
 pytestmark = [needs_triton, pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="needs the compiler")]
@@ -140,6 +141,26 @@ def launch_linear() -> None:
             layer(torch.zeros(tokens, 1024).bfloat16())
 
 
+def launch_low_rank() -> None:
+    """Layers of Qwen3-0.6B with four adapters of rank 16 beside them, for one row, for some and for prompts."""
+    kernels, rows = triton_kernels(), AdapterRows(4, torch.device("cpu"))
+
+    def layer(inputs: int, outputs: int, rank: int) -> Linear:
+        stack = Stack.of(*(torch.zeros(5, rank, width).bfloat16() for width in (inputs, outputs)))
+        base = kernels.linear(torch.zeros(outputs, inputs).bfloat16(), None, "native")
+        return kernels.adapted(base, stack, rows.every)
+
+    mlp, norm = Mlp(layer(1024, 6144, 32), layer(3072, 1024, 16)), torch.zeros(1024).bfloat16()
+    for tokens in (1, 128):
+        rows.place([1], [tokens], [])
+        x = torch.zeros(tokens, 1024).bfloat16()
+        normed, _ = kernels.add_rms_norm(x, x.clone(), norm, 1e-6, mlp.gate_up)
+        kernels.feed_forward(mlp, normed)
+    for tokens in (300, 4096):
+        rows.place([1], [tokens], [])
+        mlp.gate_up(torch.zeros(tokens, 1024).bfloat16())
+
+
 def launch_decoding() -> None:
     """As a step of four rows does with the vocabulary of Qwen3-0.6B, and as the sampler does without rows."""
     kernels = triton_kernels()
@@ -210,11 +231,19 @@ def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
         (launch_gpt_oss, ["_begin", "_decode", "_attend", "_attend", "_route", *PAIRS, *EXPERTS]),
         (launch_linear, ["_few"] * 5 + ["_rows", "_one_row", "_rows", "_rows"]),
         (
+            launch_low_rank,
+            [
+                *["_shrink", "_few", "_expand"] * 2,
+                *["_norm", "_shrink", "_expand", "_shrink", "_expand"],
+                *["_shrink_tile", "_expand_tile"] * 2,
+            ],
+        ),
+        (
             launch_decoding,
             ["_begin", "_attend", *SAMPLED, "_advance", "_survey", "_choose", *SAMPLED],
         ),
     ],
-    ids=["rows", "attention", "attention of a token", "mixture", "gpt-oss", "linear", "decoding"],
+    ids=["rows", "attention", "attention of a token", "mixture", "gpt-oss", "linear", "low rank", "decoding"],
 )
 def test_what_is_launched_compiles(
     launch: Callable[[], None], names: list[str], capability: int, tmp_path: Path

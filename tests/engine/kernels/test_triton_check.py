@@ -23,7 +23,7 @@ def test_checks_pass() -> None:
     draw = Draw(torch.device("cpu"), torch.float32)
     lines = [*kernel_checks(triton_kernels(), draw.device, draw.dtype, sizes)]
     assert not [line for line in lines if not line.ok]
-    assert len(lines) == 12 + 2 * 4 + 2 * 4 + 9 + 3
+    assert len(lines) == 12 + 2 * 4 + 2 * 4 + 9 + 2 + 3
     lines = [*fp8_checks(triton_kernels(), draw, sizes)]
     assert not [line for line in lines if not line.ok]
     assert len(lines) == 2 * 3
@@ -38,7 +38,7 @@ def test_checks_of_what_only_some_models_have_pass() -> None:
     )  # fmt: skip
     lines = [*kernel_checks(triton_kernels(), torch.device("cpu"), torch.float32, sizes)]
     assert not [line for line in lines if not line.ok]
-    assert len(lines) == 12 + 2 * 4 + 2 * 4 + 2 * 9 + 3
+    assert len(lines) == 12 + 2 * 4 + 2 * 4 + 2 * 9 + 2 + 3
 
 
 def test_checks_of_steps_on_rows_pass() -> None:

@@ -189,7 +189,7 @@ def test_quantized_checkpoints_have_adapters(make_checkpoint: MakeCheckpoint, tm
 def test_factors_are_added_by_numbers_on_the_device(rows: int) -> None:
     """Where few rows choose among many adapters their factors are gathered; else all are multiplied."""
     torch.manual_seed(rows)
-    stack = Stack(torch.randn(21, 5, 16), torch.randn(21, 5, 24))
+    stack = Stack.of(torch.randn(21, 5, 16), torch.randn(21, 5, 24))
     stack.down[0].zero_()
     numbers = torch.randint(0, 21, (rows,))
     x, y, mapping = torch.randn(rows, 16), torch.randn(rows, 24), AdapterRows(20, CPU)

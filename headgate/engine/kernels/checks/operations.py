@@ -10,6 +10,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from headgate.engine.kernels.checks.adapters import adapter_checks
 from headgate.engine.kernels.checks.inputs import (
     Draw,
     Sizes,
@@ -45,6 +46,7 @@ def kernel_checks(kernels: Kernels, device: torch.device, dtype: torch.dtype, si
         for spans in (sizes.decoding[-1:], sizes.decoding):
             yield from _step_checks(kernels, draw, sizes, spans)
         yield from _linear_checks(kernels, draw, sizes)
+        yield from adapter_checks(kernels, draw, sizes)
         if sizes.experts:
             yield from _mixture_checks(kernels, draw, sizes)
 

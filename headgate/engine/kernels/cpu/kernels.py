@@ -37,6 +37,7 @@ from headgate.engine.kernels.reference import enter, feed_forward, rotate_and_wr
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 if TYPE_CHECKING:
+    from headgate.engine.models.adapted_linear import Owners, Stack
     from headgate.engine.models.decoder import DecoderWeights
     from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 
@@ -116,6 +117,9 @@ class CpuKernels:
     def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
         return NativeInt4Linear(weight, outputs, bias) if fmt == "int4" else NativeInt8Linear(weight, outputs, bias)
+
+    def adapted(self, base: Linear, stack: Stack, owners: Owners) -> Linear | None:
+        """See Kernels. Layers of factors are faster, each for the rows of its adapter."""
 
     def enter(
         self, tokens: Tensor, positions: Tensor, embedding: Tensor, angles: tuple[Tensor, Tensor]

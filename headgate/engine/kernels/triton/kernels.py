@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from headgate.engine.kernels.interface import AttentionBatch, AttentionShape, Dr
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
+from headgate.engine.kernels.triton.adapted import TunedLinear
 from headgate.engine.kernels.triton.decode_attention import decode_attention
 from headgate.engine.kernels.triton.decoding import TritonRows
 from headgate.engine.kernels.triton.few import Unnormed
@@ -23,6 +24,9 @@ from headgate.engine.kernels.triton.plan import DecodePlan, TritonPlan
 from headgate.engine.kernels.triton.rows import Rounded
 from headgate.engine.kernels.triton.stored import Fp8Format, Stored
 from headgate.engine.quant.linear import Linear, WeightFormat
+
+if TYPE_CHECKING:
+    from headgate.engine.models.adapted_linear import Owners, Stack
 
 
 class TritonKernels(ReferenceKernels):
@@ -39,6 +43,11 @@ class TritonKernels(ReferenceKernels):
     ) -> Linear:
         """See Kernels. Products of unquantised weights and more than a few tokens are cuBLAS's."""
         return StoredLinear(Stored.of(weight.contiguous(), fmt, importance), bias)
+
+    def adapted(self, base: Linear, stack: Stack, owners: Owners) -> Linear:
+        """See Kernels."""
+        assert isinstance(base, StoredLinear), "layers are made here"
+        return TunedLinear(base, stack, owners)
 
     def enter(
         self, tokens: Tensor, positions: Tensor, embedding: Tensor, angles: tuple[Tensor, Tensor]
@@ -71,7 +80,7 @@ class TritonKernels(ReferenceKernels):
         return rows.geglu(gate_up.contiguous(), _takes(into, gate_up))
 
     def feed_forward(self, mlp: Mlp, x: Any) -> Tensor:
-        """See Kernels. The gates of a few tokens are part of the first product."""
+        """See Kernels. The gates of a few tokens are part of the first product, or of what adapters add to it."""
         fused = isinstance(mlp.gate_up, StoredLinear) and mlp.activation == "silu" and not isinstance(x, Rounded)
         between = mlp.gate_up.gated(x) if isinstance(mlp.gate_up, StoredLinear) and fused else None
         return super().feed_forward(mlp, x) if between is None else mlp.down(between)
