@@ -58,7 +58,7 @@ class Scheduler:
         self.pins = Pins(tables)
         self._waiting: dict[Queue, deque[Sequence]] = {}
         self._shares = Shares()
-        self._refused: tuple[Sequence, int] | None = None
+        self._refused: tuple[Sequence, int, int] | None = None
         self._revision = 0
         """Of what runs, waits and is computed; goes up after it has changed."""
         self._pending = -1, 0
@@ -345,7 +345,7 @@ class Scheduler:
         return None
 
     def _enter(self, sequence: Sequence) -> bool:
-        if self._refused == (sequence, self.tables.free_blocks):
+        if self._refused == (sequence, self.tables.free_blocks, len(self.running)):
             return False
         while not self.tables.admits:
             if not self.background.give_way():
@@ -363,8 +363,9 @@ class Scheduler:
             pass
         if missing + len(self.running) > self.tables.free_blocks:
             self.tables.release(sequence.table)
-            # Remembered, so that a long prompt is not hashed again in every step until something is freed.
-            self._refused = (sequence, self.tables.free_blocks)
+            # Remembered, so that a long prompt is not hashed again in every step until something is freed. Who ends and
+            # is pinned frees no block, but needs none in reserve any more.
+            self._refused = (sequence, self.tables.free_blocks, len(self.running))
             return False
         if tiers is not None:
             sequence.load = tiers.fetch(sequence.table, sequence.reusable)

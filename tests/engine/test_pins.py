@@ -49,6 +49,18 @@ def test_pinned_prompts_stay_whatever_comes_and_go_when_they_are_let_go() -> Non
     assert found((*system, 99)) == 0
 
 
+def test_who_waits_for_the_last_block_begins_when_a_prompt_is_pinned_that_keeps_its_blocks() -> None:
+    lane, _, _ = lane_of(Limits(max_step_tokens=32, max_running=4, pinned_share=0.3), blocks=15, context_length=48)
+    for name, length in (("two blocks", 8), ("one block", 4)):
+        lane.submit(Request(name, "m", (length,) * length, tenant="a", probe=True, pin=True), 0.0)
+        if length == 8:
+            lane.step()
+    lane.submit(Request("all others", "m", (9,) * 47, SamplingParams(max_tokens=1), tenant="a"), 0.0)
+    lane.step()
+    lane.step()
+    assert lane.stats.running == 1, "there is no block in reserve for the one that was pinned, which has ended"
+
+
 @pytest.mark.parametrize("begun", [0, 2])
 def test_a_prompt_is_pinned_though_a_user_reads_it_at_the_same_time(begun: int) -> None:
     limits = Limits(max_step_tokens=32, max_running=4, background_step_tokens=8, pinned_share=0.3)
