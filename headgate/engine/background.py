@@ -83,11 +83,12 @@ class Background:
         for sequence in list(self.running):
             if tokens < 1 or len(granted) >= sequences:
                 break
-            if sequence.admitted and self._make_room(sequence, granted):
-                granted[sequence] = min(sequence.gap, tokens)
-                tokens -= granted[sequence]
+            count = self._count(sequence, tokens)
+            if sequence.admitted and self._make_room(sequence, granted, sequence.computed + count):
+                granted[sequence] = count
+                tokens -= count
         while admit and tokens > 0 and len(granted) < sequences and (entered := self._enter()) is not None:
-            granted[entered] = min(entered.gap, tokens)
+            granted[entered] = self._count(entered, tokens)
             tokens -= granted[entered]
         return granted
 
@@ -98,8 +99,12 @@ class Background:
         for sequences in (self.running, self.waiting):
             assert [s.arrival for s in sequences] == sorted(s.arrival for s in sequences)
 
-    def _make_room(self, sequence: Sequence, granted: dict[Sequence, int]) -> bool:
-        while not self._tables.extend(sequence.table, len(sequence.tokens)):
+    def _count(self, sequence: Sequence, most: int) -> int:
+        window = self._tables.window
+        return min(sequence.gap, most) if window is None else min(sequence.gap, most, window.step)
+
+    def _make_room(self, sequence: Sequence, granted: dict[Sequence, int], tokens: int) -> bool:
+        while not self._tables.extend(sequence.table, tokens):
             victim = self.running[-1]
             granted.pop(victim, None)
             self.preempt(victim)
@@ -116,14 +121,16 @@ class Background:
             return None
         tables = self._tables
         cached = tables.attach_prefix(sequence.table, sequence.reusable)
-        missing = tables.blocks_for(len(sequence.tokens)) - len(sequence.table.blocks)
+        entering = tables.entering(sequence.table, len(sequence.tokens))
+        missing = tables.blocks_for(entering) - len(sequence.table.blocks)
         # Alone on the model one may use all of it, or a small pool would never get anything done.
-        used = tables.free_blocks + len(sequence.table.blocks) + self.pinned < tables.total_blocks
+        own = len(sequence.table.blocks) - sequence.table.gone
+        used = tables.free_blocks + own + self.pinned < tables.total_blocks
         reserve = int(tables.total_blocks * _RESERVE) if used else 0
         if missing + reserve > tables.free_blocks:
             tables.release(sequence.table, keep=False)
             return None
-        tables.extend(sequence.table, len(sequence.tokens))
+        tables.extend(sequence.table, entering)
         self.waiting.remove(sequence)
         sequence.admit(cached)
         insort(self.running, sequence, key=lambda s: s.arrival)

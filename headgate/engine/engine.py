@@ -27,6 +27,7 @@ from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.store import KVStore, kv_bytes_per_token, kv_dtype, state_bytes
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
+from headgate.engine.kv.window import Window
 from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
 from headgate.engine.local import LocalModel
@@ -275,9 +276,9 @@ class Engine:
         # More than every running sequence at full length can never be used.
         blocks = min(blocks, settings.max_running * -(-context_length // settings.block_size))
         kept = kv_dtype(settings.kv_dtype, decoder.dtype)
-        tables, tiers = self._tables(spec, loaded, kept, blocks, states, per_token)
+        tables, tiers = self._tables(spec, loaded, kept, blocks, states, per_token, context_length)
         ahead = self._row_kernels is not None
-        longest = min(context_length, tables.capacity_tokens)
+        longest = tables.longest(context_length)
 
         def assemble(decoder: LanguageModel) -> Runner:
             store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device, states)
@@ -333,14 +334,29 @@ class Engine:
         return LocalModel(info, tokenizer, template, self._loop, sleeper)
 
     def _tables(
-        self, spec: ModelSpec, loaded: LoadedDecoder, kept: torch.dtype, blocks: int, states: int, per_token: int
+        self,
+        spec: ModelSpec,
+        loaded: LoadedDecoder,
+        kept: torch.dtype,
+        blocks: int,
+        states: int,
+        per_token: int,
+        context_length: int,
     ) -> tuple[KVTables, Tiers | None]:
         size, tiering, shares = self._settings.block_size, self._tiering, self._settings.prefix_cache
         remembers = bool(loaded.decoder.spec.state_shapes)
         if tiering is None or remembers:  # blocks alone are no use to a model that keeps states
             key = secrets.token_bytes(32)
             slots = StateSlots(states, key) if remembers else None
-            return KVTables(blocks, size, key, prefix_cache=shares, dtype=str(kept), states=slots), None
+            window = Window.of(
+                None if remembers else loaded.decoder.spec.window,
+                step=self._settings.max_step_tokens,
+                block_size=size,
+                blocks=blocks,
+                context_length=context_length,
+            )
+            return KVTables(blocks, size, key, prefix_cache=shares, dtype=str(kept), states=slots, window=window), None
+        # Tiers have prefixes from their beginning on: blocks behind windows are kept for them.
         mark = tiering.mark(model_parts(spec.path, loaded, spec.weights, str(kept), size, self._kernels.why))
         tables = KVTables(blocks, size, tiering.key, dtype=f"{kept}{mark}")
         return tables, tiering.open(tables, mark, self._kv_bytes_per_token(loaded) * size, per_token * size)

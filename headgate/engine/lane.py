@@ -77,10 +77,11 @@ class Lane:
             self._tiers.attach(runner.records())
         self.tally = Tally(context_length)
         """Distributions over what generates; may be read from another thread."""
-        self.context_length = min(context_length, tables.capacity_tokens)
+        self.context_length = tables.longest(context_length)
         # Beside whatever is pinned the longest sequence fits, or it would wait forever.
-        beside = tables.total_blocks - tables.blocks_for(self.context_length)
+        beside = tables.total_blocks - tables.most_blocks(self.context_length)
         self._most_pinned = min(int(tables.total_blocks * scheduler.limits.pinned_share), beside)
+        self._most_probed = min(self.context_length, (tables.total_blocks - self._most_pinned) * tables.block_size)
 
     @property
     def idle(self) -> bool:
@@ -142,6 +143,10 @@ class Lane:
         """Tokens of a prompt that need not be computed for a model; may be asked from another thread."""
         return self._scheduler.tables.resident(tenant, prompt, self._revisions.get(model, ""))
 
+    def longest(self, request: Request) -> int:
+        """Most tokens of a sequence of its: a probe looks at its whole prompt, which has to be there."""
+        return self._most_probed if request.probe else self.context_length
+
     def submit(self, request: Request, submitted_at: float) -> None:
         """Queue the request's choices. Later choices wait for the first one's prompt pass and share its blocks."""
         params = request.sampling
@@ -160,7 +165,9 @@ class Lane:
                 ends=frozenset(params.stop_token_ids)
                 if params.ignore_eos
                 else self._eos_ids.union(params.stop_token_ids),
-                table=self._scheduler.tables.table(request.tenant, self._revisions.get(request.model, "")),
+                table=self._scheduler.tables.table(
+                    request.tenant, self._revisions.get(request.model, ""), whole=request.probe
+                ),
                 noise=self._noise.getrandbits(64),
                 adapter=adapter,
                 leader=choices[0] if choices else None,

@@ -151,7 +151,7 @@ class StepLoop:
             UnknownModel, EngineStopped, PromptTooLong: the request was not queued.
             ValueError: the prompt is empty.
         """
-        request.check(self._lane(request.model).context_length)
+        request.check(self._lane(request.model).longest(request))
         if not self._admitting:
             raise EngineStopped("the engine takes no requests: it is stopping or was not started")
         self._entering.add(self._lane_name(request.model), request)

@@ -7,7 +7,7 @@ gaps of some length.
 The order within a step:
 1. running sequences that lack one token, oldest first. A sequence that needs a block the pool does not have preempts
    the youngest running one of the last rank (which may be itself); the victim gives its blocks back and is recomputed
-   later;
+   later. Where blocks behind a window are given back, those with longer gaps then get the blocks of a step likewise;
 2. running sequences with longer gaps, each up to its share of the step;
 3. waiting sequences, unless something was preempted, as long as the whole known part fits the pool. Interactive ones
    are through with 2 and 3 before the others begin with 2;
@@ -32,6 +32,7 @@ from headgate.engine.chunk import Chunk
 from headgate.engine.kv.pins import Pins
 from headgate.engine.kv.tables import BlockTable, KVTables
 from headgate.engine.kv.tiers import Tiers
+from headgate.engine.kv.window import Window
 from headgate.engine.limits import Limits, StepRoom
 from headgate.engine.sequence import Sequence
 from headgate.engine.shares import Shares
@@ -133,8 +134,10 @@ class Scheduler:
             if len(granted) == budget:
                 break  # only where memory was short: the youngest wait
             # Most tokens go into a block that is there; asking for each costs more than all the rest of this loop.
-            if known <= len(sequence.table.blocks) * size or self._make_room(sequence, granted):
+            if known <= len(sequence.table.blocks) * size or self._make_room(sequence, granted, known):
                 granted[sequence] = 1
+        if self.tables.window is not None:
+            self._cover(self.tables.window, granted)
         preempted = self.preemptions > preemptions
         budget -= len(granted)
         for sequence in granted:
@@ -238,6 +241,7 @@ class Scheduler:
             self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
             if probed:
                 self.tables.publish_tail(sequence.table, sequence.tokens)
+            self.tables.give_back(sequence.table, sequence.computed, keep=not sequence.background)
         if self.tables.states is not None:
             for chunk in chunks:
                 self.tables.settle_states(chunk.sequence.table, keep=not chunk.sequence.background)
@@ -308,9 +312,15 @@ class Scheduler:
         most = min(most, self.room.tokens) - sum(granted.values())
         return self.background.schedule(most, limits.max_running - len(granted), admit=not self._waiting)
 
-    def _make_room(self, sequence: Sequence, granted: dict[Sequence, int]) -> bool:
-        """Room for all known tokens of a running sequence, by preemption if need be; False if it preempted itself."""
-        while not self.tables.extend(sequence.table, len(sequence.tokens)):
+    def _cover(self, window: Window, granted: dict[Sequence, int]) -> None:
+        """Room for a step of each prompt: it entered with as much, but others may hold what it gave back since."""
+        for sequence in [s for s in self.running if s.gap > 1]:
+            if sequence.admitted:
+                self._make_room(sequence, granted, min(len(sequence.tokens), sequence.computed + window.step))
+
+    def _make_room(self, sequence: Sequence, granted: dict[Sequence, int], tokens: int) -> bool:
+        """Room for so many tokens of a running sequence, by preemption if need be; False if it preempted itself."""
+        while not self.tables.extend(sequence.table, tokens):
             if self.background.give_way():
                 continue
             victim = max(self.running, key=lambda s: (s.rank, s.arrival))
@@ -357,7 +367,8 @@ class Scheduler:
             if sequence.load is not None:
                 self.tables.release(sequence.table)
                 return False
-        missing = self.tables.blocks_for(len(sequence.tokens)) - len(sequence.table.blocks)
+        entering = self.tables.entering(sequence.table, len(sequence.tokens))
+        missing = self.tables.blocks_for(entering) - len(sequence.table.blocks)
         # One block in reserve per running sequence, or the newcomer would soon be preempted for their next tokens.
         while missing + len(self.running) > self.tables.free_blocks and self.background.give_way():
             pass
@@ -372,7 +383,7 @@ class Scheduler:
             if sequence.load is not None:
                 sequence.table = BlockTable(sequence.table.root)
                 return False
-        self.tables.extend(sequence.table, len(sequence.tokens))
+        self.tables.extend(sequence.table, entering)
         self._unqueue(sequence)
         if sequence.preemptions == 0:
             self.queried_tokens += sequence.prompt_length
@@ -385,6 +396,8 @@ class Scheduler:
         """Add up to `most` tokens of the sequence to the step; returns how many."""
         already = granted.get(sequence, 0)
         count = min(sequence.gap - already, most)
+        if self.tables.window is not None:
+            count = min(count, self.tables.window.step - already)
         if count > 0:
             granted[sequence] = already + count
             self._shares.charge(sequence.request, count)

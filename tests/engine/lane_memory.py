@@ -21,6 +21,7 @@ from headgate.engine.kv.shelf import Shelf
 from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
+from headgate.engine.kv.window import Window
 from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, TokenScore
@@ -44,8 +45,9 @@ def following(tokens: Seq[int]) -> int:
 class MemoryModel:
     """Stands in for the runner: a slot holds (tenant, all tokens up to its own)."""
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, window: int | None = None) -> None:
         self._block_size = block_size
+        self._window = window
         self._slots: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.fail_next = False
         self.fits: Callable[[Seq[Chunk]], bool] = lambda _: True
@@ -130,7 +132,9 @@ class MemoryModel:
                 self._slots[self._slot(chunk, position)] = self._meaning(chunk, known, position)
         for chunk in chunks:
             known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()), *chunk.drafted)
-            for position in range(chunk.start + step + chunk.count):
+            first = chunk.start + step
+            seen = 0 if self._window is None or chunk.sequence.request.probe else first - self._window + 1
+            for position in range(max(0, seen), first + chunk.count):
                 assert self._slots[self._slot(chunk, position)] == self._meaning(chunk, known, position)
         if self.fail_next:
             self.fail_next = False
@@ -280,11 +284,19 @@ def lane_of(
     tick_s: float = 1.0,
     cpu_tick_s: float = 0.0,
     states: int = 0,
+    window: int | None = None,
 ) -> tuple[Lane, Scheduler, MemoryModel]:
-    """Whose clocks go on by a tick whenever they are read. `states`: slots of a model that keeps some."""
+    """Whose clocks go on by a tick whenever they are read. `states`: slots of a model that keeps some.
+
+    `window`: positions back, itself included, that a token of another sees.
+    """
     slots = StateSlots(states, b"key") if states else None
-    scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache, states=slots), limits)
-    memory = MemoryModel(BLOCK_SIZE)
+    bound = Window.of(
+        window, step=limits.max_step_tokens, block_size=BLOCK_SIZE, blocks=blocks, context_length=context_length
+    )
+    tables = KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache, states=slots, window=bound)
+    scheduler = Scheduler(tables, limits)
+    memory = MemoryModel(BLOCK_SIZE, window)
     clock, cpu_clock = (count(0.0, tick).__next__ for tick in (tick_s, cpu_tick_s))
     lane = Lane(scheduler, memory, context_length=context_length, eos_ids=(EOS,), clock=clock, cpu_clock=cpu_clock)
     return lane, scheduler, memory

@@ -64,6 +64,20 @@ def test_only_full_layers_of_olmo_3_are_scaled() -> None:
     assert 3 not in spec.second_rope_layers
 
 
+@pytest.mark.parametrize(
+    ("config", "window"),
+    [
+        ({"architectures": ["MistralForCausalLM"], **COMMON, "sliding_window": 24}, 24),
+        ({"architectures": ["MistralForCausalLM"], **COMMON, "sliding_window": None}, None),
+        ({"architectures": ["LlamaForCausalLM"], **COMMON}, None),
+        (OLMO_3_7B, None),
+    ],
+    ids=["in all layers", "in none", "not known", "in some"],
+)
+def test_a_model_has_a_window_where_each_layer_has_one(config: dict[str, Any], window: int | None) -> None:
+    assert read_spec(config).window == window
+
+
 @pytest.mark.parametrize(("served", "long"), [(64, False), (65, True), (None, True)])
 def test_the_context_that_is_served_decides_how_phi_turns(*, served: int | None, long: bool) -> None:
     spec = read_spec(PHI)

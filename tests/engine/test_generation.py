@@ -111,7 +111,8 @@ def test_greedy_tokens_whatever_happens_around(folder: Path) -> None:
     tight = EngineSettings(block_size=4, kv_bytes=per_token * 4 * 44, prefix_cache=False)
     with serving(folder, tight, clock=line) as model:
         asyncio.run(in_one_step(model))
-        assert model.stats().preemptions > 0
+        # Behind windows blocks are given back, and then all have room: for these see test_windows.py.
+        assert (model.stats().preemptions > 0) == (model.info.context_length == 176)
         assert model.stats().kv_blocks_used == 0
 
 

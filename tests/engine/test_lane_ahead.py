@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 from lane_memory import lane_of
-from test_lane_properties import LaneMachine
+from test_lane_properties import LaneMachine, WindowedLaneMachine
 
 from headgate.engine.limits import Limits
 from headgate.engine.request import Request
@@ -27,10 +27,20 @@ class FurtherMachine(LaneMachine):
         self.memory.leaves = 2
 
 
+class WindowMachine(WindowedLaneMachine):
+    """Two steps ahead, of a model that sees a window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory.leaves = 2
+
+
 AheadMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestAhead = AheadMachine.TestCase
 FurtherMachine.TestCase.settings = AheadMachine.TestCase.settings
 TestFurther = FurtherMachine.TestCase
+WindowMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestWindow = WindowMachine.TestCase
 
 
 def test_each_step_is_read_while_the_next_is_under_way() -> None:

@@ -25,6 +25,8 @@ class LaneMachine(RuleBasedStateMachine):
     """Submit, cancel, step and fail in any order, with memory for steps of any size."""
 
     STATES = 0
+    POOL = BLOCKS + PINNED
+    """Beside what may be pinned there are BLOCKS for the longest sequence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,8 +38,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.scored: dict[str, list[TokenScore]] = {}
 
     def _lane(self) -> tuple[Lane, Scheduler, MemoryModel]:
-        # Beside what may be pinned there are BLOCKS for the longest sequence.
-        return lane_of(LIMITS, BLOCKS + PINNED, context_length=BLOCKS * BLOCK_SIZE, states=self.STATES)
+        return lane_of(LIMITS, self.POOL, context_length=BLOCKS * BLOCK_SIZE, states=self.STATES)
 
     @rule(
         length=st.integers(1, 44),
@@ -87,7 +88,9 @@ class LaneMachine(RuleBasedStateMachine):
     )
     def probe(self, length: int, tenant: str, weight: float, *, pin: bool) -> None:
         prompt = tuple(1 + i * i % 5 for i in range(length))
-        self._submit(Request(f"r{self.submitted}", "m", prompt, tenant=tenant, weight=weight, probe=True, pin=pin))
+        request = Request(f"r{self.submitted}", "m", prompt, tenant=tenant, weight=weight, probe=True, pin=pin)
+        if length < self.lane.longest(request):
+            self._submit(request)
 
     @rule(number=st.integers(0, 20))
     def unpin(self, number: int) -> None:
@@ -134,15 +137,15 @@ class LaneMachine(RuleBasedStateMachine):
         assert not self.open, "starved"
         assert self.lane.idle
         pinned = self.lane.stats.pinned_blocks
-        assert pinned <= PINNED
-        assert self.scheduler.tables.free_blocks == BLOCKS + PINNED - pinned
+        assert pinned <= int(self.POOL * LIMITS.pinned_share)
+        assert self.scheduler.tables.free_blocks == self.POOL - pinned
         for number in range(self.submitted):
             self.lane.unpin(f"r{number}")
-        assert self.scheduler.tables.free_blocks == BLOCKS + PINNED
+        assert self.scheduler.tables.free_blocks == self.POOL
         self.lane.check()
 
     def _submit(self, request: Request) -> None:
-        request.check(self.lane.context_length)
+        request.check(self.lane.longest(request))
         self.lane.submit(request, 0.0)
         self.submitted += 1
         self.open[request.id] = set(range(request.n))
@@ -234,6 +237,45 @@ TestRememberingLane = RememberingLaneMachine.TestCase
 TestCrampedLane = CrampedLaneMachine.TestCase
 TestRememberingLane.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
 TestCrampedLane.settings = settings(max_examples=8, stateful_step_count=50, deadline=None)
+
+
+class WindowedLaneMachine(LaneMachine):
+    """The same of a model that sees a window, with a pool that holds less than the longest sequence."""
+
+    WINDOW = 9
+    POOL = 7 + PINNED
+
+    def _lane(self) -> tuple[Lane, Scheduler, MemoryModel]:
+        return lane_of(LIMITS, self.POOL, context_length=BLOCKS * BLOCK_SIZE, window=self.WINDOW)
+
+    @invariant()
+    def what_nobody_reads_is_given_back(self) -> None:
+        window = self.scheduler.tables.window
+        assert window is not None
+        for sequence in (*self.scheduler.running, *self.scheduler.background.running):
+            assert sequence.table.gone == (0 if sequence.request.probe else window.first(sequence.computed))
+
+
+class SmallWindowMachine(WindowedLaneMachine):
+    """The same with a window of a few tokens, in no more blocks than a sequence needs."""
+
+    WINDOW = 2
+    POOL = 5
+
+
+class CrowdedWindowMachine(WindowedLaneMachine):
+    """The same with room for many."""
+
+    WINDOW = 4
+    POOL = 20
+
+
+TestWindowedLane = WindowedLaneMachine.TestCase
+TestSmallWindow = SmallWindowMachine.TestCase
+TestCrowdedWindow = CrowdedWindowMachine.TestCase
+TestWindowedLane.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestSmallWindow.settings = settings(max_examples=20, stateful_step_count=50, deadline=None)
+TestCrowdedWindow.settings = settings(max_examples=20, stateful_step_count=50, deadline=None)
 
 
 class TieredMachine(LaneMachine):

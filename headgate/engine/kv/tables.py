@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.cache.prefix import PrefixIndex
 from headgate.engine.kv.leaving import Leaving
 from headgate.engine.kv.pool import BlockPool
 from headgate.engine.kv.states import Held, StateSlots
+from headgate.engine.kv.window import Window
 
 
 @dataclass(slots=True)
@@ -27,6 +29,13 @@ class BlockTable:
     """Leading blocks that others had computed."""
     held: Held | None = None
     """Of a sequence that was admitted, where the model keeps a state of it."""
+    whole: bool = False
+    """Whether all blocks are to be there, whatever is still read of them."""
+    gone: int = 0
+    """Leading blocks that were given back, or never had: nobody reads them. One that is read stands in their places,
+    since kernels look at keys that they mask."""
+    given: array[int] = field(default_factory=lambda: array("i"))
+    """Those of them that it had."""
 
 
 class KVTables:
@@ -41,19 +50,24 @@ class KVTables:
         prefix_cache: bool = True,
         dtype: str = "",
         states: StateSlots | None = None,
+        window: Window | None = None,
     ) -> None:
         """`block_size`: tokens per block. `key`: secret of the block identities, which `dtype` is a part of too.
 
         `states`: of a model that keeps a state of each sequence. Blocks are no use then without the state at their end.
+        `window`: of a model that reads no further back, and keeps no such state; blocks before it are given back.
         """
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
+        if window is not None and states is not None:
+            raise ValueError("window and states are both given; a model that keeps states keeps all of its blocks")
         self.block_size = block_size
         self._index = PrefixIndex(key)
         self._pool = BlockPool(blocks, self._index)
         self._prefix_cache = prefix_cache
         self._dtype = dtype
         self.states = states
+        self.window = window
         self.leaving: Leaving | None = None
         """What is noted for tiers, where there are some."""
 
@@ -77,18 +91,28 @@ class KVTables:
         """Whether one more sequence can have a state, if the model keeps any."""
         return self.states is None or self.states.free > 0
 
-    @property
-    def capacity_tokens(self) -> int:
-        """Tokens of the longest sequence that fits the pool alone."""
-        return self._pool.size * self.block_size
+    def longest(self, context_length: int) -> int:
+        """Of so many tokens those of the longest sequence that the pool serves alone."""
+        return context_length if self.window is not None else min(context_length, self._pool.size * self.block_size)
 
-    def table(self, tenant: str, adapter: str = "") -> BlockTable:
-        """An empty table. Tenants never share blocks, nor do a model's adapters."""
-        return BlockTable(self._index.root(tenant, adapter, self._dtype))
+    def table(self, tenant: str, adapter: str = "", *, whole: bool = False) -> BlockTable:
+        """An empty table. Tenants never share blocks, nor do a model's adapters. `whole`: see BlockTable."""
+        return BlockTable(self._index.root(tenant, adapter, self._dtype), whole=whole)
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that `tokens` tokens occupy."""
         return -(-tokens // self.block_size)
+
+    def most_blocks(self, tokens: int) -> int:
+        """Blocks that a sequence that comes to `tokens` tokens needs at a time, unless it keeps the whole."""
+        every = self.blocks_for(tokens)
+        return every if self.window is None else min(every, self.window.blocks)
+
+    def entering(self, table: BlockTable, tokens: int) -> int:
+        """Of `tokens` tokens how many a sequence needs blocks for to begin: all, or those of its window and a step."""
+        if self.window is None or table.whole:
+            return tokens
+        return min(tokens, (table.gone + self.window.blocks) * self.block_size)
 
     def attach_prefix(self, table: BlockTable, tokens: Sequence[int]) -> int:
         """Fill an empty table with the resident blocks of the longest cached prefix; returns its length in tokens.
@@ -98,6 +122,10 @@ class KVTables:
         if not self._prefix_cache:
             return 0 if self.states is None else self._begin(table)
         size = self.block_size
+        if self.window is not None and not table.whole:
+            self._attach_seen(table, self.window, tokens)
+            table.found = len(table.blocks)
+            return len(tokens) - 1 if self._claim_tail(table, tokens) else table.found * size
         parent = table.root
         for start in range(0, len(tokens) - size, size):
             parent = self._index.identity(parent, tokens[start : start + size])
@@ -113,6 +141,32 @@ class KVTables:
             return self._begin(table)
         table.found = len(table.blocks)
         return len(tokens) - 1 if self._claim_tail(table, tokens) else table.found * size
+
+    def _attach_seen(self, table: BlockTable, window: Window, tokens: Sequence[int]) -> None:
+        """Fill it with the longest prefix of which all is there that whoever goes on behind it reads."""
+        table.identities, found = self._seen(table.root, window, tokens)
+        table.gone = window.first(len(found) * self.block_size)
+        seen = [block for block in found[table.gone :] if block is not None]
+        for block in seen:
+            self._pool.share(block)
+        table.blocks.extend(seen[:1] * table.gone)
+        table.blocks.extend(seen)
+
+    def _seen(
+        self, root: bytes, window: Window, tokens: Sequence[int] | NDArray[np.int32]
+    ) -> tuple[list[bytes], list[int | None]]:
+        """Identities of that prefix's blocks, and those of the blocks that are there."""
+        identities, found = list[bytes](), list[int | None]()
+        parent, size, unbroken, longest = root, self.block_size, 0, 0
+        for start in range(0, len(tokens) - size, size):
+            parent = self._index.identity(parent, tokens[start : start + size])
+            block = self._index.find(parent)
+            identities.append(parent)
+            found.append(block)
+            unbroken = 0 if block is None else unbroken + 1
+            if unbroken and len(found) - unbroken <= window.first(start + size):
+                longest = len(found)
+        return identities[:longest], found[:longest]
 
     def _begin(self, table: BlockTable) -> int:
         """Give it a slot, and leave it those of its blocks that there is a state behind."""
@@ -171,14 +225,22 @@ class KVTables:
         size = self.block_size
         known = np.asarray(tokens, dtype=np.int32)
         parent, states, behind = self._index.root(tenant, adapter, self._dtype), self.states, 0
+        if self.window is not None:
+            identities, _ = self._seen(parent, self.window, known)
+            if len(identities) < (len(known) - 1) // size:
+                return len(identities) * size
+            return self._with_tail(identities[-1] if identities else parent, known)
         for start in range(0, len(known) - size, size):
             parent = self._index.identity(parent, known[start : start + size])
             if self._index.find(parent) is None:
                 return start if states is None else behind
             if states is not None and states.kept(parent):
                 behind = start + size
-        if states is not None:
-            return behind
+        return behind if states is not None else self._with_tail(parent, known)
+
+    def _with_tail(self, parent: bytes, known: NDArray[np.int32]) -> int:
+        """Tokens that are found where all full blocks are but a last one; `parent` identifies the one before it."""
+        size = self.block_size
         if len(known) % size == 0:
             return max(0, len(known) - size)
         tail = self._index.find(self._index.identity(parent, known[len(known) // size * size :]))
@@ -203,6 +265,21 @@ class KVTables:
         for block in table.blocks[kept:]:
             self._pool.release(block)
         del table.blocks[kept:]
+
+    def give_back(self, table: BlockTable, computed: int, *, keep: bool = True) -> None:
+        """Give back the blocks that nothing reads behind `computed` tokens, once those that are full are published.
+
+        `keep`: as of `release`.
+        """
+        first = 0 if self.window is None or table.whole else self.window.first(computed)
+        if first <= table.gone:
+            return
+        for number in range(table.gone, first):
+            block = table.blocks[number]
+            self._pool.release(block, keep=keep or number < table.found)
+            table.given.append(block)
+        table.gone = first
+        table.blocks[:first] = array("i", [table.blocks[first]]) * first
 
     def publish(self, table: BlockTable, tokens: Sequence[int], computed: int) -> None:
         """Make the blocks findable whose tokens are all among the first `computed` ones."""
@@ -272,7 +349,7 @@ class KVTables:
         Without `keep` those that it did not find computed are reused before all others, though found until then.
         """
         freed = []
-        for number in reversed(range(len(table.blocks))):
+        for number in reversed(range(table.gone, len(table.blocks))):
             block = table.blocks[number]
             if self._pool.references(block) == 1:
                 freed.append(block)
@@ -289,9 +366,14 @@ class KVTables:
             if discard:
                 for identity in table.identities:
                     self.states.drop(identity)
-        del table.blocks[:]
+        if discard:
+            for block in set(table.given).difference(freed):
+                if not self._pool.references(block):
+                    self._index.forget(block)
+                    freed.append(block)
+        del table.blocks[:], table.given[:]
         table.identities.clear()
-        table.found = 0
+        table.found = table.gone = 0
         return freed
 
     def forget(self) -> None:
@@ -310,9 +392,11 @@ class KVTables:
         if self.states is not None:
             self.states.check(table.held for table in tables if table.held is not None)
         for table in tables:
-            assert len(set(table.blocks)) == len(table.blocks), "a table uses a block twice"
+            read = table.blocks[table.gone :]
+            assert len(set(read)) == len(read), "a table uses a block twice"
+            assert set(table.blocks) == set(read), "a block stands where another was that its table does not use"
             assert len(table.identities) <= len(table.blocks), "a table has more identities than blocks"
-            for block in table.blocks:
+            for block in read:
                 uses[block] += 1
         counts = [self._pool.references(block) for block in range(self._pool.size)]
         assert uses == counts, "reference counts differ from the tables"

@@ -28,6 +28,7 @@ class GuestSpec:
     state_shapes: tuple[StateShape, ...]
     vocab_size: int
     context_length: int
+    window: int | None = None
     expert_count: int = 0
     experts_per_token: int = 0
 
@@ -40,9 +41,12 @@ class _Paged:
         self._slots = batch.slots
         self._plan = (self._capped or self._kernels).plan(batch, guest.device)
         self._cache = iter(cache)
+        self._window = guest.spec.window
 
     def __call__(self, wanted: Attended) -> Tensor:
         """See Attends."""
+        if self._window is not None and (wanted.window is None or wanted.window > self._window):
+            raise ValueError(f"a layer sees {wanted.window or 'all'} tokens, and the cache keeps {self._window}")
         layer, width = next(self._cache), wanted.value.shape[-1]
         # The kernels' own scale, and heads as wide as they are in the cache: zeros change no product.
         head_dim = layer.keys.shape[-1]

@@ -32,6 +32,11 @@ class ModelShape(Protocol):
         ...
 
     @property
+    def window(self) -> int | None:
+        """Positions back, itself included, that a token sees in any layer; None where a layer sees all."""
+        ...
+
+    @property
     def vocab_size(self) -> int:
         """Logits of a token."""
         ...

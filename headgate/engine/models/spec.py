@@ -173,6 +173,13 @@ class DecoderSpec:
         return () if self.delta is None else self.delta.state_shapes * len(self.delta_layers)
 
     @property
+    def window(self) -> int | None:
+        """See ModelShape."""
+        seen = [window for layer, window in enumerate(self.windows) if layer not in self.delta_layers]
+        bounds = [window for window in seen if window is not None]
+        return max(bounds) if bounds and len(bounds) == len(seen) else None
+
+    @property
     def kv_elements_per_token(self) -> int:
         """Numbers in one token's keys and values over all layers."""
         return 2 * len(self.kv_shapes) * self.kv_heads * self.head_dim
