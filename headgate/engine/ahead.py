@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -109,12 +110,11 @@ class AheadDecoder:
         self._state = RowState.empty(most, width, decoder.spec.vocab_size, store.block_size, spare, device)
         self._rows = Rows(self._state)
         self._buckets = Buckets(most, self._state.rows, device, self._step, record)
-        self._adapted: AdaptedDecoder | None = None
-        if isinstance(decoder, AdaptedDecoder):
-            self._adapted = decoder
-            self._tuned = Buckets(most, self._state.rows, device, self._tuned_step, record)
-            self._adapter_of = torch.zeros(self._state.rows + 1, dtype=torch.int64, device=device)
-            self._placed: tuple[Seq[int], Seq[int]] = (), ()
+        self._adapted = decoder if isinstance(decoder, AdaptedDecoder) else None
+        self._tuned: Buckets | None = None
+        self._tuned_buckets = partial(Buckets, most, self._state.rows, device, self._tuned_step, record)
+        self._adapter_of = torch.zeros(self._state.rows + 1, dtype=torch.int64, device=device)
+        self.tune()
         self._flights: list[_Flight] = []
         self.seconds = 0.0
         """In launching steps and waiting for what they give."""
@@ -127,19 +127,31 @@ class AheadDecoder:
     @property
     def unrecorded(self) -> int:
         """See Buckets.left."""
-        return self._buckets.left + (0 if self._adapted is None else self._tuned.left)
+        return self._buckets.left + (0 if self._tuned is None else self._tuned.left)
 
     def record_one(self, *, idle: bool) -> bool:
         """See Buckets."""
         if self._buckets.record_one(idle=idle):
             return True
-        return self._adapted is not None and self._tuned.record_one(idle=idle)
+        return self._tuned is not None and self._tuned.record_one(idle=idle)
+
+    def tune(self) -> None:
+        """The decoder's adapters are others: steps with some are recorded anew, as their factors lie elsewhere; those
+        without stay as they are.
+        """
+        if self._tuned is not None:
+            if self._adapter_of.is_cuda:
+                # Steps under way read what is let go of here.
+                torch.cuda.current_stream().synchronize()
+            self._tuned.release()
+        self._tuned = None if self._adapted is None or self._adapted.tuning is None else self._tuned_buckets()
+        self._placed: tuple[Seq[int], Seq[int]] = (), ()
 
     def release(self) -> None:
         """Give up what was recorded, which holds all that is on the device."""
         self._flights = []
         self._buckets.release()
-        if self._adapted is not None:
+        if self._tuned is not None:
             self._tuned.release()
 
     def takes(self, chunks: Seq[Chunk]) -> bool:
@@ -179,8 +191,10 @@ class AheadDecoder:
                 self._rows.unread(flight.lines.keys() - {chunk.sequence for chunk in chunks})
         left = self.left(len(chunks))
         found = [Decoded([], []) for _ in chunks]
-        adapters = () if self._adapted is None else [chunk.sequence.adapter for chunk in chunks]
-        bucket, steps, ended = (self._tuned if any(adapters) else self._buckets).of(len(chunks)), 0, False
+        tuned, adapters = self._tuned, list[int]()
+        if tuned is not None:
+            adapters = [chunk.sequence.adapter for chunk in chunks]
+        bucket, steps, ended = (tuned if tuned and any(adapters) else self._buckets).of(len(chunks)), 0, False
         if most > under_way:
             rows = self._rows.place(chunks, under_way)
             bucket.place(rows)

@@ -14,10 +14,11 @@ from types import MappingProxyType
 
 import torch
 
+from headgate.engine.adapting import Adapting
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.cpu_time import bounded_threads
 from headgate.engine.device import computing_on, open_device
-from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, lacks_memory
+from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, UnknownModel, lacks_memory
 from headgate.engine.graphs import GraphRecorder
 from headgate.engine.kernels.choice import choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
@@ -77,6 +78,7 @@ class Engine:
         self._tensors = tensors
         self._models: dict[str, LocalModel] = {}
         self._lanes: dict[str, LocalModel] = {}
+        self._adapting: dict[str, Adapting] = {}
         self.device = open_device(settings.device)
         threads = settings.threads
         if threads is None and (threads := bounded_threads()) is not None:
@@ -155,6 +157,50 @@ class Engine:
     def start(self) -> None:
         """Take requests."""
         self._loop.start()
+
+    def add_adapter(self, model: str, name: str, folder: Path) -> LocalModel:
+        """Serve an adapter of a loaded model as one more, beside all that runs; one of the same name makes room for it.
+
+        It takes until it can be asked; a model that sleeps is woken. Call it from a thread that ends, of a started
+        engine, one change at a time.
+
+        Raises:
+            UnknownModel: `model` is not loaded, or an adapter itself.
+            ValueError: the name is taken, by what is no adapter of this model.
+            CheckpointError: it cannot be served; the message names the file, and the tensor or key.
+            ModelsTooLarge: the device has no memory for it.
+            WakeFailed, EngineStopped: nobody computes.
+        """
+        base = self._lanes.get(model)
+        if base is None:
+            raise UnknownModel(f"model {model!r} is not loaded; loaded are {', '.join(self._lanes) or 'none'}")
+        taken = self._models.get(name)
+        if taken is not None and taken.info.adapter_of != model:
+            raise ValueError(f"a model named {name!r} is loaded already")
+        self._loop.admit(name, model)
+        try:
+            facts = self._adapting[model].add(name, folder)
+        except (RuntimeError, MemoryError) as error:
+            if lacks_memory(error):
+                raise ModelsTooLarge(self.device, error) from error
+            raise
+        added = base.adapted(_adapted_info(base.info, name, facts))
+        self._models = {**self._models, name: added}
+        return added
+
+    def remove_adapter(self, name: str) -> None:
+        """Take no more requests for an adapter. What runs goes on; its memory comes back when that has ended.
+
+        Raises:
+            UnknownModel: there is no adapter of that name.
+            EngineStopped: nobody computes.
+        """
+        found = self._models.get(name)
+        if found is None or not found.info.adapter_of:
+            adapters = [each for each, model in self._models.items() if model.info.adapter_of]
+            raise UnknownModel(f"there is no adapter {name!r}; there are {', '.join(adapters) or 'none'}")
+        self._adapting[found.info.adapter_of].remove(name)
+        self._models = {each: model for each, model in self._models.items() if each != name}
 
     def submit(self, request: Request, listener: Listener) -> None:
         """Tokens in, tokens out, past all text; see StepLoop.submit."""
@@ -296,11 +342,19 @@ class Engine:
         sleeper = Sleeper(
             spec.name,
             lane,
-            Parked(decoder) if on_gpu else ReadAgain(loaded, partial(self._read_decoder, spec)),
+            Parked(decoder) if on_gpu else ReadAgain(loaded, partial(self._read_decoder, replace(spec, adapters={}))),
             assemble,
             call=self._loop.call,
             device=partial(computing_on, self.device),
             clock=self._clock,
+        )
+        self._adapting[spec.name] = Adapting(
+            spec.name,
+            lane,
+            sleeper,
+            call=self._loop.call,
+            running=lambda: self._loop.running,
+            device=partial(computing_on, self.device),
         )
         self._loop.attach(spec.name, lane, sleeper.rouse, [*loaded.adapters])
         template = ChatTemplate.load(spec.path)

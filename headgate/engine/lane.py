@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from headgate.engine.chunk import Chunk
 from headgate.engine.errors import lacks_memory
 from headgate.engine.inputs import Interrupt
+from headgate.engine.lane_adapters import LaneAdapters
 from headgate.engine.request import (
     Delta,
     ErrorCause,
@@ -55,6 +56,8 @@ class Lane:
         """`cpu_clock` gives the seconds that the calling thread has computed. `adapters`: models of this lane besides
         the one that has it, in the order of their numbers from 1 on, and what changes when their files do.
         """
+        self.adapters = LaneAdapters.of(adapters or {})
+        self._held = 0
         self._scheduler = scheduler
         self._runner: Runner | None = runner
         self._forward_before = 0.0  # seconds of the runners before this one
@@ -62,8 +65,6 @@ class Lane:
         self._cpu_clock = cpu_clock
         self._deciding_s = 0.0  # of the last steps, around them
         self._eos_ids = frozenset(eos_ids)
-        self._revisions = dict(adapters or {})
-        self._adapters = {name: number for number, name in enumerate(self._revisions, 1)}
         self._arrivals = 0
         self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = self._short_steps = 0
         self._step_seconds = self._background_seconds = 0.0
@@ -100,10 +101,13 @@ class Lane:
 
     @property
     def wanted(self) -> tuple[int, int]:
-        """How many sequences run and how many wait, background work that generates nothing aside."""
+        """How many sequences run and how many wait, background work that generates nothing aside. Who changes its
+        adapters is one that runs.
+        """
         running, waiting = self._scheduler.background.answering
         loading = 0 if self._tiers is None else self._tiers.loading  # who waited for them may be gone
-        return running + len(self._scheduler.running), waiting + max(self._scheduler.waiting_count, loading)
+        running += len(self._scheduler.running) + self._held
+        return running, waiting + max(self._scheduler.waiting_count, loading)
 
     @property
     def waiting(self) -> int:
@@ -141,7 +145,7 @@ class Lane:
 
     def resident(self, tenant: str, prompt: tuple[int, ...], model: str = "") -> int:
         """Tokens of a prompt that need not be computed for a model; may be asked from another thread."""
-        return self._scheduler.tables.resident(tenant, prompt, self._revisions.get(model, ""))
+        return self._scheduler.tables.resident(tenant, prompt, self.adapters.revision(model))
 
     def longest(self, request: Request) -> int:
         """Most tokens of a sequence of its: a probe looks at its whole prompt, which has to be there."""
@@ -152,7 +156,8 @@ class Lane:
         params = request.sampling
         if not request.score and not request.probe:
             self.tally.asked(request.n, params.max_tokens)
-        adapter = self._adapters.get(request.model, 0)
+        adapter = self.adapters.number(request.model, request.revision) or 0
+        revision = self.adapters.revision(request.model, request.revision)
         wanted = self.context_length if params.max_tokens is None else len(request.prompt) + params.max_tokens
         choices: list[Sequence] = []
         for choice in range(request.n):
@@ -165,9 +170,7 @@ class Lane:
                 ends=frozenset(params.stop_token_ids)
                 if params.ignore_eos
                 else self._eos_ids.union(params.stop_token_ids),
-                table=self._scheduler.tables.table(
-                    request.tenant, self._revisions.get(request.model, ""), whole=request.probe
-                ),
+                table=self._scheduler.tables.table(request.tenant, revision, whole=request.probe),
                 noise=self._noise.getrandbits(64),
                 adapter=adapter,
                 leader=choices[0] if choices else None,
@@ -192,6 +195,22 @@ class Lane:
     def cancel_all(self) -> list[Delta]:
         """End everything."""
         return [delta for request_id in list(self._sequences) for delta in self.cancel(request_id, None)]
+
+    def hold(self) -> Runner | None:
+        """What computes, and no sleep until `unhold`; None, and nothing changes, where the lane rests."""
+        if self._runner is not None:
+            self._held += 1
+        return self._runner
+
+    def unhold(self) -> None:
+        """It may sleep again."""
+        self._held -= 1
+
+    @property
+    def adapters_needed(self) -> set[int]:
+        """Numbers of the adapters that can be asked for, and of those that somebody still computes with."""
+        live = {s.adapter for choices in self._sequences.values() for s in choices if not s.done}
+        return (self.adapters.numbers | live) - {0}
 
     def rest(self) -> list[Delta]:
         """Give up what computes, and with it all that is cached. Whoever comes waits until `resume`.
@@ -411,6 +430,8 @@ class Lane:
         choices = self._sequences[sequence.request.id]
         if all(s.done for s in choices):
             del self._sequences[sequence.request.id]
+            if self.adapters.leaving and sequence.adapter not in self.adapters_needed:
+                self.adapters.left()
         started = now if sequence.started_at is None else sequence.started_at
         first = now if sequence.first_token_at is None else sequence.first_token_at
         finish = Finish(

@@ -23,7 +23,7 @@ def largest_step(decoder: LanguageModel, limits: Limits, block_size: int, kept: 
     places = torch.arange(tokens, device=device)
     batch = AttentionBatch([tokens], [tokens], [range(blocks)], places, block_size)
     rows = range(tokens)[-limits.max_running :]
-    if isinstance(decoder, AdaptedDecoder):
+    if isinstance(decoder, AdaptedDecoder) and decoder.tuning is not None:
         decoder.rows.place([1], [tokens], rows)
         decoder = decoder.tuned
     with torch.inference_mode():

@@ -62,24 +62,31 @@ class LocalModel:
         self._chat_template = chat_template
         self._reader = PromptReader(tokenizer, chat_template, info.context_length)
         self._loop = loop
+        self._revision = ""
         # Harmony's marks stand beside texts, and no text of a form may have one in it.
         self._grammars = Grammars(tokenizer if in_harmony else self._marked, info.vocab_size)
         self._serial = itertools.count()
         self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
 
     def adapted(self, info: ModelInfo) -> LocalModel:
-        """The same with an adapter: a model that the loop knows by another name."""
+        """The same with an adapter: a model that the loop knows by another name, and by what is in its files."""
         other = copy(self)
         other.info = info
+        other._revision = info.revision
         return other
+
+    @property
+    def _lane(self) -> str:
+        """The model whose steps it shares, which is there as long as the engine is."""
+        return self.info.adapter_of or self.info.name
 
     def stats(self) -> ModelStats:
         """Gauges and counters of the model's lane."""
-        return self._loop.stats(self.info.name)
+        return self._loop.stats(self._lane)
 
     def tally(self) -> Tally:
         """Distributions of the model's lane."""
-        return self._loop.tally(self.info.name)
+        return self._loop.tally(self._lane)
 
     def resident(self, prompt: tuple[int, ...], tenant: str) -> int:
         """Leading tokens of a prompt whose keys and values are cached for the tenant now."""
@@ -216,8 +223,9 @@ class LocalModel:
         submitted, taken = False, iter(list[Delta]())
         try:
             request = Request(
-                engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority, grammar=grammar, draft=draft
-            )
+                engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority, grammar=grammar, draft=draft,
+                revision=self._revision,
+            )  # fmt: skip
             self._loop.submit(request, mailbox.post)
             submitted, running = True, n
             while running:
@@ -279,6 +287,7 @@ class LocalModel:
                 tenant=tenant,
                 priority=priority,
                 score=continuation,
+                revision=self._revision,
             )
         )
         if finish.reason != "stop":
@@ -305,8 +314,9 @@ class LocalModel:
         """
         engine_id = self._engine_id(request_id)
         request = Request(
-            engine_id, self.info.name, prompt, tenant=tenant, weight=weight, priority=priority, probe=True
-        )
+            engine_id, self.info.name, prompt, tenant=tenant, weight=weight, priority=priority, probe=True,
+            revision=self._revision,
+        )  # fmt: skip
         deltas, finish = await self._run(request)
         state = deltas[-1].state
         if finish.reason != "stop" or state is None:
@@ -323,7 +333,10 @@ class LocalModel:
             ProbeFailed: the engine ended it with an error or on its way down.
         """
         engine_id = self._engine_id("pin")
-        request = Request(engine_id, self.info.name, prompt, tenant=tenant, priority="background", probe=True, pin=True)
+        request = Request(
+            engine_id, self.info.name, prompt, tenant=tenant, priority="background", probe=True, pin=True,
+            revision=self._revision,
+        )  # fmt: skip
         try:
             _, finish = await self._run(request)
         except BaseException:
@@ -335,7 +348,7 @@ class LocalModel:
 
     def unpin(self, pinned: str) -> None:
         """Let go of a prompt's blocks."""
-        self._loop.unpin(self.info.name, pinned)
+        self._loop.unpin(self._lane, pinned)
 
     async def _run(self, request: Request) -> tuple[list[Delta], Finish]:
         """Everything the engine says of a request of one choice. Cancelling the call cancels the request."""

@@ -20,7 +20,7 @@ from headgate.engine.device import computing_on
 from headgate.engine.errors import EngineStopped, UnknownModel
 from headgate.engine.inputs import Interrupt
 from headgate.engine.lane import Lane
-from headgate.engine.request import Delta, Request
+from headgate.engine.request import Delta, Finish, Request
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
 
@@ -107,6 +107,12 @@ class StepLoop:
         if rouse is not None:
             self._rouse[name] = rouse
 
+    def admit(self, model: str, name: str) -> None:
+        """Take requests for an adapter that the lane of the model `name` knows from now on."""
+        if model in self._lanes or (self._adapters.get(model, name) != name and self._knows(model)):
+            raise ValueError(f"a model named {model!r} is attached already")
+        self._adapters[model] = name
+
     def stats(self, model: str) -> ModelStats:
         """A model's figures. Who has just submitted something finds it among what waits."""
         stats = self._lane(model).stats
@@ -152,10 +158,13 @@ class StepLoop:
             ValueError: the prompt is empty.
         """
         request.check(self._lane(request.model).longest(request))
+        if not self._knows(request.model, request.revision):
+            raise self._unknown(request.model)
         if not self._admitting:
             raise EngineStopped("the engine takes no requests: it is stopping or was not started")
-        self._entering.add(self._lane_name(request.model), request)
-        self.call(partial(self._enter, request, listener, self._clock()))
+        name = self._lane_name(request.model)
+        self._entering.add(name, request)
+        self.call(partial(self._enter, name, request, listener, self._clock()))
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
         """End a request, or one choice of it, before the next step. Unknown or finished ones are ignored."""
@@ -179,9 +188,17 @@ class StepLoop:
     def _lane(self, model: str) -> Lane:
         lane = self._lanes.get(self._lane_name(model))
         if lane is None:
-            loaded = ", ".join(sorted([*self._lanes, *self._adapters])) or "none"
-            raise UnknownModel(f"model {model!r} is not loaded; loaded are {loaded}")
+            raise self._unknown(model)
         return lane
+
+    def _knows(self, model: str, revision: str = "") -> bool:
+        """Whether a lane has the model, or still has an adapter that was taken away."""
+        return model in self._lanes or self._lane(model).adapters.number(model, revision) is not None
+
+    def _unknown(self, model: str) -> UnknownModel:
+        adapters = (name for lane in self._lanes.values() for name in lane.adapters.names)
+        loaded = ", ".join(sorted([*self._lanes, *adapters])) or "none"
+        return UnknownModel(f"model {model!r} is not loaded; loaded are {loaded}")
 
     def _run(self) -> None:
         if self._threads is not None:
@@ -248,15 +265,19 @@ class StepLoop:
             out.extend(command())
         return False
 
-    def _enter(self, request: Request, listener: Listener, at: float) -> list[Delta]:
-        name = self._lane_name(request.model)
+    def _enter(self, name: str, request: Request, listener: Listener, at: float) -> list[Delta]:
         lane = self._lanes[name]
         self._live[request.id] = (lane, listener, set(range(request.n)))
-        lane.submit(request, at)
-        if lane.resting:
-            self._rouse[name]()
+        found: list[Delta] = []
+        if request.model == name or lane.adapters.number(request.model, request.revision) is not None:
+            lane.submit(request, at)
+            if lane.resting:
+                self._rouse[name]()
+        else:  # it was taken away since the request was sent here
+            gone = Finish("error", len(request.prompt), 0, 0, error=str(self._unknown(request.model)), cause="gone")
+            found = [Delta(request.id, choice, finish=gone) for choice in range(request.n)]
         self._entering.add(name, request, -1)
-        return []
+        return found
 
     def _cancel(self, request_id: str, choice: int | None) -> list[Delta]:
         live = self._live.get(request_id)

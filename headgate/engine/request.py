@@ -13,9 +13,10 @@ from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-ErrorCause = Literal["fault", "memory", "asleep", "grammar"]
+ErrorCause = Literal["fault", "memory", "asleep", "grammar", "gone"]
 """Something is wrong; not even a step of a single token fitted the device's memory, which it may later; the model was
-asleep and could not be woken; or the request's grammar cannot be followed, which is no fault of the model."""
+asleep and could not be woken; the request's grammar cannot be followed, which is no fault of the model; or the adapter
+was taken away while the request was on its way to it."""
 Priority = Literal["interactive", "foreground", "background"]
 """Whose tokens a step computes first; background work gets what the others leave."""
 PromptState = NDArray[np.float32]
@@ -57,6 +58,8 @@ class Request:
     """What form the continuations must have."""
     draft: tuple[int, ...] = ()
     """What the continuations may be like. It decides how soon they are there, never what they say."""
+    revision: str = ""
+    """Of the adapter that is meant, where the model is one: others may come to have its name. Empty: whichever has."""
 
     def check(self, context_length: int) -> None:
         """Raise PromptTooLong or ValueError if a model of this many tokens a sequence cannot serve it."""

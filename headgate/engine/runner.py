@@ -20,7 +20,7 @@ from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_sta
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.records import BlockRecords, block_records
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.adapted import AdaptedDecoder
+from headgate.engine.models.adapted import AdaptedDecoder, Tuning
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.rehearsal import rehearse
 from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
@@ -121,6 +121,18 @@ class Runner:
         """Bytes that keys and values take."""
         return self._store.nbytes
 
+    @property
+    def adapted(self) -> AdaptedDecoder | None:
+        """Its decoder, where that takes adapters for rows."""
+        return self._adapted
+
+    def tune(self, tuning: Tuning | None) -> None:
+        """Have rows other adapters from the next step on."""
+        assert self._adapted is not None, "only such a decoder has given them"
+        self._adapted.tune(tuning)
+        if self._ahead is not None:
+            self._ahead.tune()
+
     def records(self) -> BlockRecords:
         """What copies blocks of keys and values to other memory and back."""
         return block_records(self._store, self._decoder.device)
@@ -178,14 +190,14 @@ class Runner:
             return [_sampled(chunk.sequence, decoded) for chunk, decoded in zip(chunks, found, strict=True)]
         if repeats:
             return self._decode(chunks, most, interrupt)
-        decoder, adapted = self._decoder, self._adapted
-        if adapted is not None and any(chunk.sequence.adapter for chunk in chunks):
-            decoder = adapted.tuned
+        decoder, tuning = self._decoder, None if self._adapted is None else self._adapted.tuning
+        if tuning is not None and any(chunk.sequence.adapter for chunk in chunks):
+            decoder = tuning.decoder
             # Rows of one adapter beside each other need not be gathered.
             chunks = sorted(chunks, key=lambda chunk: (chunk.count > 1, chunk.sequence.adapter))
         inputs = StepInputs.of(chunks, self._block_size, placed=not decoder.decodes)
-        if adapted is not None and decoder is adapted.tuned:
-            adapted.rows.place([chunk.sequence.adapter for chunk in chunks], inputs.counts, inputs.rows)
+        if tuning is not None and decoder is tuning.decoder:
+            tuning.rows.place([chunk.sequence.adapter for chunk in chunks], inputs.counts, inputs.rows)
         device = decoder.device
         tokens, rows = tensor(inputs.tokens, device), tensor(inputs.rows, device)
         positions = slots = self._nothing

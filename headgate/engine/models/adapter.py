@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
@@ -82,11 +82,16 @@ class Adapter:
         self._config = Config(self._stated)
         _check(folder / CONFIG, self._stated)
         try:
-            self._tensors = load_file(self._path)
+            # Whole, and never mapped: whoever trains writes the file anew while it is read.
+            content = self._path.read_bytes()
+            self._tensors = load(content)
         except FileNotFoundError:
             raise CheckpointError(f"{self._path}: the file is missing") from None
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, KeyError) as error:
             raise CheckpointError(f"{self._path}: not a readable safetensors file: {error}") from error
+        stated = sorted((key, repr(value)) for key, value in self._stated.items())
+        self.content = blake2b(content, digest_size=32, key=sha256(f"{stated}".encode()).digest()).hexdigest()
+        """Digest of all that it holds, wherever it lies."""
         self._whole: dict[str, str] = {}
         self._factors: dict[str, dict[str, str]] = {}
         self._modules: dict[str, str] = {}

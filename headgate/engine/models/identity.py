@@ -53,9 +53,7 @@ def revision(config: Mapping[str, Any], source: Tensors) -> str:
 
 def adapted_revision(base: str, adapter: Adapter) -> str:
     """The `revision` of a model whose own is `base`, with an adapter."""
-    digest = sha256(f"{base}{adapter.identity}".encode())
-    _add(digest, adapter.files)
-    return digest.hexdigest()
+    return sha256(f"{base}{adapter.content}".encode()).hexdigest()
 
 
 def _add(digest: Hash, files: Sequence[Path]) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import Kernels
-from headgate.engine.models.adapted import AdaptedDecoder, AdapterFacts, with_adapters
+from headgate.engine.models.adapted import AdaptedDecoder, AdapterFacts
 from headgate.engine.models.adapter import Adapter
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.formats import LayerFormats, layer_formats
@@ -48,11 +48,6 @@ class LoadedDecoder:
         """What rows of a batch may have, by name."""
         return self.decoder.adapters if isinstance(self.decoder, AdaptedDecoder) else {}
 
-    @property
-    def revisions(self) -> list[str]:
-        """Its own, and those of its adapters."""
-        return [self.revision, *(facts.revision for facts in self.adapters.values())]
-
 
 def load_decoder(
     folder: Path,
@@ -74,8 +69,9 @@ def load_decoder(
     save those that `layer_formats` gives more bits, or says it layer by layer; embedding, norms and routers stay in
     `dtype`. `context_length` lowers the own one. With `keep_packed` weights that are quantised here are written to disk
     for the next time, and those of the last time are used: see `quant.packed_cache`. `adapter`: a folder, see
-    `Adapter`. `adapters`: folders by name; where there are some the decoder is an AdaptedDecoder. `progress` is told
-    how many layers of how many were read. `tensors` opens the folder's.
+    `Adapter`. `adapters`: folders by name, which get the numbers from 1 on; without `adapter` the decoder is an
+    AdaptedDecoder, which takes others later. `progress` is told how many layers of how many were read. `tensors` opens
+    the folder's.
 
     fp8 weights stay fp8 where the kernels can compute with them and all formats are native; elsewhere they are
     expanded.
@@ -113,10 +109,12 @@ def load_decoder(
         if source.adapter is not None:
             source.adapter.refuse_leftovers(unread=spec.names.unread)
         parameters, identity = source.parameters, revision(config, source)
-        if adapters:
-            decoder: Decoder = with_adapters(spec, weights, kernels, adapters, reader.stacked, opened, identity)
-        else:
+        if adapter is not None:
             decoder = Decoder(spec, weights, kernels)
+        else:
+            decoder = adapted = AdaptedDecoder(spec, weights, kernels, reader.stacked, opened, identity)
+            read = {number: adapted.read(*each) for number, each in enumerate((adapters or {}).items(), 1)}
+            adapted.tune(adapted.tuned_by(read))
     return LoadedDecoder(decoder, parameters, parameters - spec.idle_expert_parameters, identity)
 
 

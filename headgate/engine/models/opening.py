@@ -54,12 +54,17 @@ class Opened(Generic[T_co]):
 
         So may its class of the decoder alone, where the files have what sees beside it.
         """
-        for other in (*self.spec.names.places, Places()):
-            if name.startswith(tuple(f"{other.model}.{part}." for part in _PARTS)):
-                return self.places.model + name.removeprefix(other.model)
-            if name.startswith(f"{other.head}."):
-                return self.places.head + name.removeprefix(other.head)
-        return name
+        return stored_name(name, self.places, self.spec.names.places)
+
+
+def stored_name(name: str, places: Places, others: Sequence[Places]) -> str:
+    """See `Opened.stored`: of files whose decoder is at `places`, among `others` that it may be at."""
+    for other in (*others, Places()):
+        if name.startswith(tuple(f"{other.model}.{part}." for part in _PARTS)):
+            return places.model + name.removeprefix(other.model)
+        if name.startswith(f"{other.head}."):
+            return places.head + name.removeprefix(other.head)
+    return name
 
 
 def open_checkpoint(folder: Path, tensors: Callable[[Path], T_co]) -> Opened[T_co]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType
 from typing import Protocol
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, UntypedStorage
 
 from headgate.engine.errors import CheckpointError
+from headgate.engine.models.adapted import AdaptedDecoder, LoadedAdapter
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import LoadedDecoder, return_freed_memory
 
@@ -33,13 +34,16 @@ class ReadAgain:
     """
 
     def __init__(self, loaded: LoadedDecoder, load: Callable[[], LoadedDecoder]) -> None:
-        """`load` does again what gave `loaded`."""
+        """`load` does again what gave `loaded`, but for adapters."""
         self._decoder: LanguageModel | None = loaded.decoder
-        self._revisions = loaded.revisions
+        self._revision = loaded.revision
         self._load = load
+        self._adapters: Mapping[int, LoadedAdapter] = {}
 
     def leave(self) -> None:
-        """See Resting."""
+        """See Resting. Adapters for rows stay: they are small, and in their folders may be others by then."""
+        if isinstance(self._decoder, AdaptedDecoder):
+            self._adapters = self._decoder.loaded
         self._decoder = None
         return_freed_memory()
 
@@ -47,8 +51,10 @@ class ReadAgain:
         """See Resting. CheckpointError where the checkpoint is not the one that was loaded first."""
         if self._decoder is None:
             loaded = self._load()
-            if loaded.revisions != self._revisions:
+            if loaded.revision != self._revision:
                 raise CheckpointError("the checkpoint has changed since the server started; a restart serves the new")
+            if isinstance(loaded.decoder, AdaptedDecoder):
+                loaded.decoder.tune(loaded.decoder.tuned_by(self._adapters))
             self._decoder = loaded.decoder
         return self._decoder
 
