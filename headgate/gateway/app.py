@@ -6,13 +6,16 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 
 from aiohttp import web
 
 from headgate.gateway import keys, middleware
+from headgate.gateway.adapters import Adapters
+from headgate.gateway.added_adapters import read_added, with_added
 from headgate.gateway.api import (
+    adapter_admin,
     audio,
     batches,
     cache_admin,
@@ -42,7 +45,7 @@ from headgate.gateway.dashboard.files import page_files
 from headgate.gateway.dashboard.history import History
 from headgate.gateway.dashboard.live import Watched
 from headgate.gateway.dashboard.traces import Traces
-from headgate.gateway.document import ConfigError
+from headgate.gateway.document import ConfigError, dotted
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.live_settings import MainFile
 from headgate.gateway.local_destination import LocalDestination
@@ -56,6 +59,7 @@ from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.budgets import Share
+from headgate.gateway.teams.checks import problems
 from headgate.gateway.teams.costs import Prices
 from headgate.gateway.teams.files import read_roster
 from headgate.gateway.teams.ledger import open_ledger
@@ -93,7 +97,8 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app[keys.SETTINGS] = settings
     try:
         engine = make_engine(settings)
-        app[keys.TEAMS] = Teams(read_roster(settings, os.environ))
+        added = read_added(settings, os.environ)
+        app[keys.TEAMS] = Teams(read_roster(with_added(settings, added), os.environ))
     except (ValueError, ConfigError) as error:
         raise StartError(str(error)) from None
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
@@ -104,24 +109,26 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app[keys.TRACING] = open_tracing(settings.telemetry.otel, os.environ, registry)
     app[keys.ACCESS] = AccessLog(settings.logging.access)
     app[keys.LIFECYCLE] = Lifecycle()
+    prices = Prices(settings.named, settings.engine.usd_per_device_hour, settings.embeddings)
+    adapters = Adapters(settings, added, engine, app[keys.LIFECYCLE], prices, partial(_check_teams, os.environ))
     app[keys.RELOADER] = Reloader(
         settings,
         app[keys.TEAMS],
-        partial(read_roster, environ=os.environ),
+        lambda now: read_roster(adapters.onto(now), os.environ),
         app[keys.LIFECYCLE],
         registry,
         main,
         partial(_retune, app),
     )
+    adapters.changed = partial(_reread, app)
     usage = UsageMetrics(registry)
-    prices = Prices(settings.named, settings.engine.usd_per_device_hour, settings.embeddings)
     accounts = Accounts(prices, usage)
     registry.register(BudgetCollector(partial(_budgets, app), lambda: accounts.ledger))
     app[keys.ADMISSION] = Admission(accounts=accounts, queues=Queues(settings.server.max_waiting))
     server = ServerCollector(app[keys.LIFECYCLE], app[keys.ADMISSION].queues, lambda: app[keys.TEAMS].roster.revision)
     registry.register(server)
     watch_process(registry)
-    app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
+    app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION], adapters)
     app[keys.COUNTING] = asyncio.Semaphore(_COUNTING)
     app[keys.READINGS] = Readings()
     app[keys.PINNED] = Pinned(app[keys.TEAMS], lambda: app[keys.LOADER].backend.routes.destinations, registry)
@@ -191,6 +198,9 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.router.add_get("/admin/models", model_admin.report)
     app.router.add_post("/admin/models/sleep", model_admin.sleep)
     app.router.add_post("/admin/models/wake", model_admin.wake)
+    app.router.add_get("/admin/adapters", adapter_admin.report)
+    app.router.add_post("/admin/adapters", adapter_admin.add)
+    app.router.add_post("/admin/adapters/remove", adapter_admin.remove)
     app.router.add_post("/admin/route", route_admin.explain)
     app.router.add_get("/health", health.health)
     app.router.add_get("/ready", health.ready)
@@ -276,6 +286,19 @@ async def _tracing(app: web.Application) -> AsyncIterator[None]:
         await asyncio.to_thread(tracing.close)
 
 
+def _check_teams(environ: Mapping[str, str], settings: Settings) -> None:
+    """ConfigError where settings do not go with themselves or with team files."""
+    if found := [f"{dotted(place)}: {why}" for place, why in problems(settings)]:
+        raise ConfigError(found)
+    read_roster(settings, environ)
+
+
+async def _reread(app: web.Application) -> None:
+    """Models came or went: what teams may ask is read anew."""
+    app[keys.RELOADER].ask()
+    await app[keys.RELOADER].look()
+
+
 def _retune(app: web.Application, settings: Settings) -> None:
     app[keys.LOADER].retune(settings)
     logging.getLogger("headgate").setLevel(settings.logging.level.upper())
@@ -308,10 +331,13 @@ async def _resting(app: web.Application) -> AsyncIterator[None]:
     async def follow() -> None:
         await app[keys.LIFECYCLE].wait_until_ready()
         routes = app[keys.LOADER].backend.routes
-        models = {d.id: d for d in routes.destinations.values() if isinstance(d, LocalDestination)}
+
+        def models() -> dict[str, LocalDestination]:
+            return {d.id: d for d in routes.destinations.values() if isinstance(d, LocalDestination)}
+
         computing = Computing(models, routes.breakers, app[keys.LIFECYCLE])
         while True:
-            for model in models.values():
+            for model in models().values():
                 await model.sleep.look()
             await computing.look()
             await asyncio.sleep(LOOK_S)
@@ -334,6 +360,8 @@ async def _sharing(app: web.Application) -> AsyncIterator[None]:
 async def _loading(app: web.Application) -> AsyncIterator[None]:
     """Load in the background while the server already listens; stop the engine at the end."""
     loader = app[keys.LOADER]
+    if (storage := app[keys.STORAGE]) is not None:
+        loader.adapters.keep_in(storage.folder)
     await loader.connect()
     app[keys.RESPONSES].share(loader.redis)
     task = asyncio.create_task(loader.run(), name="load models")

@@ -184,7 +184,8 @@ class Attempts:
                     asked_at = min(asked_at, began)
                     # Another server's attempts are noted one by one where they fail.
                     unasked = name in plan.refusals or isinstance(error, Refused)
-                    if unasked or not self._routes.destinations[name].facts.remote:
+                    found = self._routes.destinations.get(name)
+                    if unasked or found is None or not found.facts.remote:
                         self._note(name, cause_of(error), began)
                     if name == route.model:
                         reason = f"fallback:{cause_of(error)}"
@@ -223,7 +224,7 @@ class Attempts:
 
         `phrase`: what the answer begins with where it leaves the request to a large model; empty where none may.
         """
-        destination = self._routes.destinations[name]
+        destination = self._routes.destination(name)
         if name in plan.refusals:
             raise plan.refusals[name]
         prepared = plan.prepared.get(name) or await destination.prepare(job.request)

@@ -189,7 +189,7 @@ class Audits(Backlog[_Ticket]):
         """What the model that would have answered says of the answer that was served."""
         request, entry, principal = ticket.request, ticket.hit.entry, ticket.principal
         plan = await self._routes.plan(request, ticket.vector, principal)
-        model = self._routes.destinations[plan.route.model]
+        model = self._routes.destination(plan.route.model)
         if not isinstance(model, Examiner) or not entry.choices:
             return None
         prepared, cached = await model.prepare(replace(request, n=1, priority="background")), entry.choices[0]

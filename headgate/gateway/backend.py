@@ -26,6 +26,7 @@ from headgate.engine.engine import Engine
 from headgate.engine.errors import EngineError
 from headgate.engine.local import LocalModel
 from headgate.engine.settings import ModelSpec
+from headgate.gateway.adapters import Adapters
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
@@ -96,8 +97,15 @@ class Loader:
     """Brings a backend up in the background, and down again."""
 
     def __init__(
-        self, settings: Settings, lifecycle: Lifecycle, metrics: Metrics, engine: Engine, admission: Admission
+        self,
+        settings: Settings,
+        lifecycle: Lifecycle,
+        metrics: Metrics,
+        engine: Engine,
+        admission: Admission,
+        adapters: Adapters,
     ) -> None:
+        self.adapters = adapters
         self._admission = admission
         self._settings = settings
         self._lifecycle = lifecycle
@@ -205,6 +213,7 @@ class Loader:
         self._engine.start()
         answers, routes = self._open()
         await self._measure(routes)
+        await self.adapters.open(routes)
         if self._shared is not None:
             await self._shared.start()
         for name in self._required:
@@ -217,6 +226,7 @@ class Loader:
     def retune(self, settings: Settings) -> None:
         """Take over settings that differ from those of the start in what holds without a restart."""
         self._settings = settings
+        self.adapters.retune(settings)
         if self._backend is not None:
             self._backend.routes.retune(settings.routing)
             self._backend.answers.retune(cache_policy(settings.cache))
@@ -304,7 +314,7 @@ class Loader:
             estimated=None if quality is None else quality.models,
             secret=self._secret,
         )
-        self._metrics.registry.register(BreakerCollector(routes.breakers))
+        self._metrics.registry.register(BreakerCollector(lambda: routes.watched))
         if self._redis is None and settings.cache.exact.enabled:
             self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time, elapsed)
         store: Store | None = self._redis or self._memory

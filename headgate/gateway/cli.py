@@ -17,6 +17,7 @@ from aiohttp import web
 
 from headgate import __version__
 from headgate.gateway import terminal
+from headgate.gateway.adapter_commands import adapters
 from headgate.gateway.cache_commands import cache
 from headgate.gateway.command_parts import config_option, unusable, url_option
 from headgate.gateway.config import load_settings
@@ -167,6 +168,7 @@ def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, ques
         click.echo()
 
 
+main.add_command(adapters)
 main.add_command(cache)
 main.add_command(config)
 main.add_command(explain)

@@ -157,7 +157,7 @@ class Comparisons(Backlog[_Ticket]):
     async def _compare(self, ticket: _Ticket) -> State:
         pair, plan = self._pair, ticket.plan
         request = changed(ticket.request, priority="background")
-        small, large = (self._routes.destinations[name] for name in (pair.small, pair.large))
+        small, large = (self._routes.destination(name) for name in (pair.small, pair.large))
         assert isinstance(small, Examiner)
         assert isinstance(large, Examiner)
         own = ticket.choice, ticket.device_s

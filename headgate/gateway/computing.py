@@ -25,21 +25,23 @@ class Computing:
 
     def __init__(
         self,
-        models: Mapping[str, LocalDestination],
+        models: Callable[[], Mapping[str, LocalDestination]],
         breakers: Mapping[str, Breaker],
         lifecycle: Lifecycle,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`breakers`: those that requests open, by model; `clock`: monotonic seconds."""
+        """`models` that there are; `breakers` that requests open, by model; `clock`: monotonic seconds."""
         self._models = models
         self._breakers = breakers
         self._lifecycle = lifecycle
-        self._trials = {name: Breaker(_TRIALS, clock) for name in models}
+        self._clock = clock
+        self._trials: dict[str, Breaker] = {}
 
     async def look(self) -> None:
         """Try the models whose requests fail, and those that failed before; note what came of it."""
-        for name, model in self._models.items():
-            breaker, trial = self._breakers[name], self._trials[name]
+        for name, model in self._models().items():
+            trial = self._trials.setdefault(name, Breaker(_TRIALS, self._clock))
+            breaker = self._breakers[name]
             if breaker.state == "closed":
                 self._cleared(name, "computes again")  # a request was answered meanwhile
             elif not model.sleep.awake:

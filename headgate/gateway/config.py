@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from headgate.gateway.added_adapters import read_added, with_added
 from headgate.gateway.document import ConfigError, Document, Keys, dotted
 from headgate.gateway.secret_reference import variable_of
 from headgate.gateway.settings import ENV_PREFIX, Settings
@@ -56,7 +57,8 @@ def check_settings(path: Path | None) -> Settings:
 def _load(path: Path | None) -> tuple[Settings, Document]:
     settings, document = _read(path)
     _raise(missing_secrets(settings, os.environ), document)
-    referenced = read_roster(settings, os.environ).variables | variables(settings)
+    served = with_added(settings, read_added(settings, os.environ))
+    referenced = read_roster(served, os.environ).variables | variables(settings)
     strays = _unknown_variables(os.environ, settings, referenced)
     if strays:
         raise ConfigError(strays)
@@ -82,7 +84,7 @@ def _read(path: Path | None) -> tuple[Settings, Document]:
         # pydantic-settings: a variable that should hold JSON does not.
         cause = f": {error.__cause__}" if error.__cause__ else ""
         raise ConfigError([f"environment: {error}{cause}"]) from None
-    _raise(problems(settings), document)
+    _raise(problems(with_added(settings, read_added(settings, os.environ))), document)
     return settings, document
 
 

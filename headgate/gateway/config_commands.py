@@ -11,6 +11,7 @@ from typing import Any
 import click
 from pydantic import BaseModel
 
+from headgate.gateway.added_adapters import read_added, with_added
 from headgate.gateway.command_parts import unusable
 from headgate.gateway.config import CONFIG_VARIABLE, check_settings, read_settings
 from headgate.gateway.config_reference import reference
@@ -33,7 +34,7 @@ def check(file: Path | None) -> None:
     """Say what is wrong with FILE, the team files and the environment, or that nothing is."""
     try:
         settings = check_settings(file)
-        roster = read_roster(settings, os.environ)
+        roster = read_roster(with_added(settings, read_added(settings, os.environ)), os.environ)
     except ConfigError as error:
         raise unusable(error) from None
     source = str(file) if file is not None else "the default configuration"

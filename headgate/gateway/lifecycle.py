@@ -73,6 +73,11 @@ class Lifecycle:
             self._ready.clear()
             self._over.clear()
 
+    def drop(self, part: str) -> None:
+        """There is no such part any more."""
+        self._parts.pop(part, None)
+        self._required.discard(part)
+
     @property
     def _complete(self) -> bool:
         return all(self._parts[name][0] == "ready" for name in self._required)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 
 from headgate.engine.choice import TextDelta
-from headgate.engine.errors import EngineError, EngineStopped, ModelAsleep, PromptTooLong
+from headgate.engine.errors import EngineError, EngineStopped, ModelAsleep, PromptTooLong, UnknownModel
 from headgate.engine.judged import Score
 from headgate.engine.local import LocalModel
 from headgate.engine.model_info import ModelInfo
@@ -26,7 +26,15 @@ from headgate.gateway.sleeping import Sleep
 from headgate.gateway.spoken import Spoken
 from headgate.gateway.structured import grammar_of
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, overloaded, refuse_unknown, unsupported
+from headgate.gateway.wire.errors import (
+    ApiError,
+    adapter_gone,
+    context_exceeded,
+    invalid,
+    overloaded,
+    refuse_unknown,
+    unsupported,
+)
 from headgate.routing.price import Load, Rates, StepRates, Work, first_rates
 from headgate.routing.types import Need, Vector
 
@@ -291,6 +299,8 @@ class LocalDestination:
             raise _too_long(error, request) from None
         except EngineStopped:
             raise overloaded("The server is shutting down.") from None
+        except UnknownModel:
+            raise adapter_gone(self.id) from None
         yield account(_outcome(finishes, spoken.reasoning_tokens))
 
     def _check_awake(self) -> None:

@@ -19,7 +19,7 @@ from headgate.gateway.events import Answer, Events, Made, Opened
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.readings import SHORT, Asked, Reading
 from headgate.gateway.request import ChatRequest
-from headgate.gateway.routes import Routes
+from headgate.gateway.routes import Routes, fingerprint
 from headgate.gateway.teams.admission import Admission, Ticket, capped
 from headgate.gateway.teams.entry import as_team
 from headgate.gateway.teams.keys import Principal
@@ -67,7 +67,7 @@ class Gate:
 
     def question(self, asked: Asked, entered: ChatRequest, principal: Principal) -> Question | Bypass:
         """What to ask the cache for a request as it was let in, which may be another than its team asked."""
-        epoch, question = self.answers.epoch, asked.question
+        epoch, question = (self.answers.epoch, self._routes.generation), asked.question
         if question is not None and entered is asked.request and asked.epoch == epoch:
             return question
         routes, name = self._routes, entered.model
@@ -76,6 +76,11 @@ class Gate:
         if entered is asked.request:
             asked.question, asked.epoch = question, epoch
         return question
+
+    def stands(self, whole: Whole) -> bool:
+        """Whether an answer of a moment ago is of who still has that model's name."""
+        found = self._routes.destinations.get(whole.opened.model)
+        return found is not None and fingerprint(found) == whole.opened.fingerprint
 
     def at_hand(self, asked: Asked, question: Question) -> Stored | None:
         """The answer to the very same request, where it is in this process; what was made of a short one is kept."""
@@ -140,7 +145,7 @@ class Passage:
             # A body may hold several prompts, equal ones too, each of them a request here.
             part = part_of(asked.request.prompt, self._place)
             key = self._key = (principal.team, principal.key_id, retry.name, part)
-            if retry.again and (whole := await gate.retries.find(key, retry)) is not None:
+            if retry.again and (whole := await gate.retries.find(key, retry)) is not None and gate.stands(whole):
                 await gate.admission.tabs.close(key, retry)
                 return self._repeated(whole)
             self._making = gate.retries.begin(key, retry)

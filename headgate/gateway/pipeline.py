@@ -24,7 +24,7 @@ from headgate.gateway.passage import Gate, Job, Passage
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.readings import Reading
 from headgate.gateway.request import ChatRequest, Chunk, Draft, Joiner
-from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.routes import Plan, Routes, fingerprint
 from headgate.gateway.shadows import Answered, Shadows
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
@@ -180,8 +180,10 @@ class Road:
         self._metrics.routing.decided(plan, destination.id, begun.reason)
         verdict, why, similarity = _told(job, found)
         stopgap = _stopgap(plan, begun) or (job.request.arm and destination.id != job.request.model)
+        # The question was put of the adapter that had the name then, and its answer would be another's.
+        stopgap = stopgap or (isinstance(job.question, Question) and not job.question.of(destination))
         key = found.fingerprint.exact_key if found is not None and not stopgap else None
-        fingerprint = self._routes.fingerprint(destination.id)
+        told = fingerprint(destination)
         joiner = Joiner()
         observe = self._metrics.inter_token(destination.id)
         last: dict[int, float] = {}
@@ -191,7 +193,7 @@ class Road:
                 verdict,
                 why,
                 destination.id,
-                fingerprint,
+                told,
                 begun.reason,
                 similarity,
                 key,

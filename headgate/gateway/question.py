@@ -94,6 +94,7 @@ class Question(msgspec.Struct, frozen=True):
         tags: what it can be forgotten by.
         team_tag: the one of the team, within which authors have their share.
         author: whose entry it becomes.
+        revisions: of those that may answer, by their ids.
     """
 
     query: CacheQuery
@@ -107,6 +108,11 @@ class Question(msgspec.Struct, frozen=True):
     tags: frozenset[str]
     team_tag: str
     author: str
+    revisions: dict[str, str] = {}
+
+    def of(self, destination: Destination) -> bool:
+        """Whether it was put of a destination as it is: an id may have come to be another adapter's meanwhile."""
+        return self.revisions.get(destination.id, destination.revision) == destination.revision
 
     @property
     def flight_key(self) -> str:
@@ -191,6 +197,7 @@ def question_of(
         tags=frozenset(tags),
         team_tag=team_tag,
         author=principal.key_id or "",
+        revisions={d.id: d.revision for d in candidates},
     )
 
 

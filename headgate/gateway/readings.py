@@ -36,7 +36,9 @@ _Key = tuple[bytes, str | None, str, str | None, CacheControl, Parse]
 
 
 class Asked:
-    """A request as its team has it, and what the cache is asked for it in an epoch, once that is known."""
+    """A request as its team has it, and what the cache is asked for it in an epoch of the keys and a generation of the
+    models, once that is known.
+    """
 
     __slots__ = ("epoch", "experiment", "question", "request", "stored")
 
@@ -45,7 +47,7 @@ class Asked:
         self.request = request
         self.experiment = experiment
         self.question: Question | Bypass | None = None
-        self.epoch = ""
+        self.epoch: tuple[str, int] = "", 0
         self.stored: Stored | None = None
         """The answer that it was given last, if that is a short one."""
 

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import click
 
+from headgate.gateway.added_adapters import read_added, with_added
 from headgate.gateway.admin_client import ask
 from headgate.gateway.command_parts import json_option, key_option, unusable
 from headgate.gateway.config import CONFIG_VARIABLE, load_settings
@@ -68,6 +69,7 @@ def explain(
 def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: str | None) -> dict[str, Any]:
     try:
         settings = load_settings(path)
+        settings = with_added(settings, read_added(settings, os.environ))
     except ConfigError as error:
         raise unusable(error) from None
     # Imported here: torch takes seconds.

@@ -20,11 +20,18 @@ from headgate.gateway.policies import Cascades, InForce, Policies, uncalibrated
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.route_features import features_of, hash_of, needs_of, system_of
 from headgate.gateway.routing_settings import BreakerSection, RoutingSection
-from headgate.gateway.settings import Settings
+from headgate.gateway.settings import ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed
 from headgate.gateway.upstream.sections import UpstreamSection
-from headgate.gateway.wire.errors import ApiError, model_not_found, not_permitted, overloaded, upstream_down
+from headgate.gateway.wire.errors import (
+    ApiError,
+    adapter_gone,
+    model_not_found,
+    not_permitted,
+    overloaded,
+    upstream_down,
+)
 from headgate.routing.breaker import Breaker, BreakerLimits
 from headgate.routing.budget import Claim
 from headgate.routing.classes import TaskClassifier
@@ -113,6 +120,8 @@ class Routes:
         settings = Settings() if settings is None else settings
         routing = settings.routing
         self._by_id = {d.id: d for d in destinations}
+        self.generation = 0
+        """Changes when models come and go."""
         self._tiers = dict(tiers)
         self._hand_overs = {model.id: model.hand_over for model in settings.local}
         self._tasks = classifier.tasks
@@ -134,24 +143,42 @@ class Routes:
         self._sessions = Sessions(routing.sessions.most)
         self._lengths = AnswerLengths()
         self._signals = Signals("queue" in routing.price.signals, "kv" in routing.price.signals)
-        self._tariffs = _tariffs(settings)
+        self._settings = settings
+        self._tariffs = {model.id: _tariff(model, settings) for model in settings.served}
         self._embedder: BatchEmbedder | None = None
         self.takeover_s = routing.takeover_s
         # Whatever else there is to know of a request, one that names a model goes there.
-        everybody = InForce(Policy())
-        self._named = {
-            d.id: Plan(self._router.decide(_NEW, d.id, [Candidate(d.id, "large")], Policy()), everybody)
-            for d in destinations
-        }
+        self._named = {d.id: self._naming(d.id) for d in destinations}
 
     @property
     def destinations(self) -> Mapping[str, Destination]:
         """By id, in the order of the configuration."""
         return self._by_id
 
+    def add(self, destination: Destination, section: ModelSection) -> None:
+        """One more destination, an adapter that came, or another in place of the one with its id."""
+        name, routing = destination.id, self._settings.routing
+        self.generation += 1
+        # Others go through what there was.
+        self._by_id = {**self._by_id, name: destination}
+        self._tiers.pop(name, None)
+        if section.tier is not None:
+            self._tiers[name] = section.tier
+        self._hand_overs[name] = section.hand_over
+        self._tariffs[name] = _tariff(section, self._settings)
+        self._breakers[name] = Breaker(_limits(routing.breaker), self._clock)
+        self._named[name] = self._naming(name)
+
+    def remove(self, name: str) -> None:
+        """No request goes there any more; those that do end as they would have."""
+        self.generation += 1
+        self._by_id = {other: destination for other, destination in self._by_id.items() if other != name}
+        for known in (self._tiers, self._hand_overs, self._named):
+            known.pop(name, None)
+
     @property
     def breakers(self) -> Mapping[str, Breaker]:
-        """By destination."""
+        """By destination, those that were removed among them: who is still there reports to his."""
         return self._breakers
 
     async def understand(self, embedder: BatchEmbedder) -> None:
@@ -163,6 +190,14 @@ class Routes:
         """From the next request on these policies hold; what else the section says holds from a start."""
         self._policies.retune(routing)
         self.takeover_s = routing.takeover_s
+
+    @property
+    def watched(self) -> Mapping[str, Breaker]:
+        """Breakers of what there is now."""
+        return {name: b for name, b in self._breakers.items() if name in self._by_id or name in self._elsewhere}
+
+    def _naming(self, name: str) -> Plan:
+        return Plan(self._router.decide(_NEW, name, [Candidate(name, "large")], Policy()), InForce(Policy()))
 
     def tier(self, model_id: str) -> Tier | None:
         """The configured tier of a model."""
@@ -201,8 +236,15 @@ class Routes:
         return self._policies.variant(principal) if name in POLICIES else ""
 
     def fingerprint(self, model_id: str) -> str:
-        """OpenAI's `system_fingerprint`: changes with the weights."""
-        return f"hg-{self._by_id[model_id].revision[:10]}"
+        """OpenAI's `system_fingerprint`: changes with the weights. ApiError 503 of an adapter that is gone."""
+        return fingerprint(self.destination(model_id))
+
+    def destination(self, name: str) -> Destination:
+        """The destination of an id that a plan has. ApiError 503 where it was an adapter that is gone by now."""
+        found = self._by_id.get(name)
+        if found is None:
+            raise adapter_gone(name)
+        return found
 
     async def plan(self, request: ChatRequest, vector: Vector | None, principal: Principal, without: str = "") -> Plan:
         """Where to generate and why. `vector` embeds the last user text, where the cache computed it for the team;
@@ -278,11 +320,11 @@ class Routes:
 
     def up(self, name: str) -> bool:
         """Whether a model is asked where there are others: it is not left alone, and not known to be down."""
-        return self._breakers[name].allows and not self._by_id[name].down
+        return name in self._by_id and self._breakers[name].allows and not self._by_id[name].down
 
     def reachable(self, name: str) -> Destination:
-        """The destination of an id. ApiError 503 where it is another server that is known to be down."""
-        destination = self._by_id[name]
+        """The destination of an id. ApiError 503 where it is another server that is known to be down, or gone."""
+        destination = self.destination(name)
         if destination.facts.remote and not self.up(name):
             raise upstream_down(name, self._breakers[name].pause_s)
         return destination
@@ -314,11 +356,12 @@ class Routes:
         refusals: Mapping[str, ApiError],
         principal: Principal,
     ) -> list[Candidate]:
-        live = {name: destination.live() for name, destination in self._by_id.items()}
+        by_id = self._by_id | {d.id: d for d in candidates}
+        live = {name: destination.live() for name, destination in by_id.items()}
         expected = self._lengths.expected(judgement.task, request.max_tokens)
         found = []
         for name in (d.id for d in candidates):
-            destination, stands = self._by_id[name], live[name]
+            destination, stands = by_id[name], live[name]
             refusal = refusals.get(name)
             refused = "" if refusal is None else "context" if refusal.code == "context_length_exceeded" else "refused"
             cost = None
@@ -358,7 +401,8 @@ class Routes:
         small = (name for name in prepared if self._tiers.get(name) == "small" and name in self._estimated)
         # All of them are copies of one checkpoint.
         name = next((name for name in small if self._breakers[name].allows), None)
-        return None if name is None else await self._by_id[name].probe(prepared[name], principal)
+        destination = None if name is None else self._by_id.get(name)
+        return None if name is None or destination is None else await destination.probe(prepared[name], principal)
 
     async def _embed(
         self, embedder: BatchEmbedder, text: str, vector: Vector | None, team: str
@@ -394,13 +438,15 @@ def _limits(section: BreakerSection) -> BreakerLimits:
     return BreakerLimits(section.failures, section.open_s, section.longest_s)
 
 
-def _tariffs(settings: Settings) -> dict[str, Tariff]:
-    return {
-        model.id: Tariff(
-            model.price.usd_per_million_prompt_tokens / 1e6,
-            model.price.usd_per_million_completion_tokens / 1e6,
-            0.0 if isinstance(model, UpstreamSection) else settings.engine.usd_per_device_hour / 3600,
-            settings.routing.price.usd_per_waited_hour / 3600,
-        )
-        for model in settings.served
-    }
+def fingerprint(destination: Destination) -> str:
+    """See `Routes.fingerprint`."""
+    return f"hg-{destination.revision[:10]}"
+
+
+def _tariff(model: ModelSection | UpstreamSection, settings: Settings) -> Tariff:
+    return Tariff(
+        model.price.usd_per_million_prompt_tokens / 1e6,
+        model.price.usd_per_million_completion_tokens / 1e6,
+        0.0 if isinstance(model, UpstreamSection) else settings.engine.usd_per_device_hour / 3600,
+        settings.routing.price.usd_per_waited_hour / 3600,
+    )

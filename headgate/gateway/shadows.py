@@ -86,7 +86,8 @@ class Shadows(Backlog[tuple[Answered, str]]):
             denied = principal.models is not None and shadow not in principal.models
             if denied or shadow == answered.model or self._draw() >= share:
                 continue
-            if not takes(self._routes.destinations[shadow], answered.request):
+            found = self._routes.destinations.get(shadow)  # None: an adapter that is gone
+            if found is None or not takes(found, answered.request):
                 continue
             if not self._put((answered, shadow), answered.request.size):
                 self._count(answered, shadow, "dropped")
@@ -103,7 +104,7 @@ class Shadows(Backlog[tuple[Answered, str]]):
             logger.exception("%s failed in the shadow of request %s", shadow, answered.id)
 
     async def _answer(self, answered: Answered, shadow: str) -> None:
-        destination, principal = self._routes.destinations[shadow], answered.principal
+        destination, principal = self._routes.destination(shadow), answered.principal
         request = replace(answered.request, model=shadow, priority="background")
         began = self._clock()
         prepared = await destination.prepare(request)

@@ -12,7 +12,7 @@ from headgate.engine.text.answer_reader import AnswerReader
 from headgate.engine.text.tool_calls import CallFormat, CallPiece, Said
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, ToolCallDelta
 from headgate.gateway.structured import cannot_follow
-from headgate.gateway.wire.errors import asleep, out_of_memory, overloaded, server_error
+from headgate.gateway.wire.errors import adapter_gone, asleep, out_of_memory, overloaded, server_error
 
 _SHORT, _LETTERS = 9, string.ascii_letters + string.digits
 """What Mistral's chat templates take for the id of a call: just so many letters and digits."""
@@ -94,6 +94,8 @@ def _reason(delta: TextDelta, request: ChatRequest) -> AnswerFinish | None:
         raise out_of_memory()
     if delta.finish is not None and delta.finish.cause == "asleep":
         raise asleep("The model is asleep and cannot be woken now; the log says why.", 1.0)
+    if delta.finish is not None and delta.finish.cause == "gone":
+        raise adapter_gone(request.model)
     if delta.finish is not None and delta.finish.cause == "grammar":
         raise cannot_follow(request, delta.finish.error or "it cannot be followed")
     if reason == "error":

@@ -56,7 +56,7 @@ class Site:
         tiers = {d.id: tier for d in destinations for tier in ("small", "large") if d.id.startswith(tier)}
         learned = {"quality": quality, "cascades": cascades}
         self.routes = Routes(destinations, tiers, CLASSIFIER, settings, clock=lambda: self.now, **learned)
-        self.metrics.registry.register(BreakerCollector(self.routes.breakers))
+        self.metrics.registry.register(BreakerCollector(lambda: self.routes.breakers))
         self.store = MemoryStore(1_000_000, lambda: self.now)
         self.answers = Answers(
             self.store if cached else None,

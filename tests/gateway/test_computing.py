@@ -44,7 +44,7 @@ def watched(client: Client, clock: list[float]) -> Computing:
     app: Any = client.app
     routes = app[keys.LOADER].backend.routes
     models = {d.id: d for d in routes.destinations.values() if isinstance(d, LocalDestination)}
-    return Computing(models, routes.breakers, app[keys.LIFECYCLE], lambda: clock[0])
+    return Computing(lambda: models, routes.breakers, app[keys.LIFECYCLE], lambda: clock[0])
 
 
 async def test_a_device_that_refuses_all_work_is_told_until_it_works(

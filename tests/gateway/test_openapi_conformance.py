@@ -117,10 +117,12 @@ NEVER = {
     "POST /admin/keys",
     "POST /admin/keys/rotate",
     "POST /admin/keys/revoke",
+    "POST /admin/adapters",
+    "POST /admin/adapters/remove",
     *(f"POST {path}" for path in passed_paths()),
 }
 """Nothing is served by meaning here, so that there are no audits; what there is of batches has ended; there is no
-folder for teams; and no upstream, whose answers would be its own."""
+folder for teams; no adapter of the model; and no upstream, whose answers would be its own."""
 
 
 def known(case: Any, names: dict[str, str]) -> Any:

@@ -127,7 +127,7 @@ def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Ite
     )  # fmt: skip
     settings, parts = watched.settings, watched.lifecycle.parts
     upstreams = dict(_upstreams(reading, [section.id for section in settings.upstreams]))
-    for section in settings.named:
+    for section in watched.loader.adapters.settings.named:
         model = section.id
         part = f"upstream {model}" if model in upstreams else f"model {model}"
         state, detail = parts.get(part, ("off", ""))

@@ -73,6 +73,10 @@ class Prices:
             self._models[embeddings.id] = _Price(per_token, per_token, per_token)
         self._nano_per_us = usd_per_device_hour * NANO / 3600 / MICRO
 
+    def put(self, model: ModelSection) -> None:
+        """A model that came. One that goes keeps its price, which who still runs there pays."""
+        self._models[model.id] = _price(model.price)
+
     def of(
         self,
         model: str,

@@ -45,6 +45,7 @@ class Wanted:
 class _Held:
     name: str
     tokens: int
+    by: LocalDestination
 
 
 class Pinned:
@@ -58,8 +59,8 @@ class Pinned:
         self._destinations = destinations
         self._held: dict[Wanted, _Held | None] = {}
         self._seen: Roster | None = None
-        self._slept: dict[str, int] = {}
-        """How often each model that is awake had slept, by then."""
+        self._slept: dict[str, tuple[str, int]] = {}
+        """Revision of each model that is awake, and how often it had slept, by then."""
         self._looking = asyncio.Lock()
         self._tokens = Engine.PINNED.held(registry)
 
@@ -75,11 +76,13 @@ class Pinned:
             roster = self._teams.roster
             local = {d.id: d for d in self._destinations().values() if isinstance(d, LocalDestination)}
             # A model that slept holds nothing any more.
-            sleeps = {name: model.sleep.stats.sleeps for name, model in local.items() if model.sleep.awake}
+            sleeps = {n: (m.revision, m.sleep.stats.sleeps) for n, m in local.items() if m.sleep.awake}
             if roster is self._seen and sleeps == self._slept:
                 return
             for lost in [w for w in self._held if sleeps.get(w.model) != self._slept.get(w.model)]:
-                del self._held[lost]
+                held = self._held.pop(lost)
+                if held is not None:
+                    held.by.unpin(held.name)  # of an adapter that went, whose model did not sleep
                 self._note(lost)
             self._seen, self._slept = roster, sleeps
             wanted = set(_wanted(roster, {name: local[name] for name in sleeps}))
@@ -87,7 +90,7 @@ class Pinned:
             for gone in self._held.keys() - wanted:
                 held = self._held.pop(gone)
                 if held is not None:
-                    local[gone.model].unpin(held.name)
+                    held.by.unpin(held.name)
                     self._note(gone)
             for new in sorted(wanted - self._held.keys(), key=lambda w: (w.team, w.model)):
                 self._held[new] = await self._hold(new, local[new.model])
@@ -109,7 +112,7 @@ class Pinned:
                 wanted.team, len(prompt), wanted.model,
             )  # fmt: skip
             return None
-        return _Held(name, len(prompt))
+        return _Held(name, len(prompt), model)
 
     def _note(self, changed: Wanted) -> None:
         whose = changed.team, changed.model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -64,9 +64,10 @@ class BreakerCollector(Scraped):
 
     families = (Routing.BREAKER,)
 
-    def __init__(self, breakers: Mapping[str, Breaker]) -> None:
+    def __init__(self, breakers: Callable[[], Mapping[str, Breaker]]) -> None:
+        """`breakers`: those that there are."""
         self._breakers = breakers
 
     def collect(self) -> Iterator[Metric]:
         """0 closed, 1 half open, 2 open."""
-        yield Routing.BREAKER.each(([name], _STATES[breaker.state]) for name, breaker in self._breakers.items())
+        yield Routing.BREAKER.each(([name], _STATES[breaker.state]) for name, breaker in self._breakers().items())

@@ -186,6 +186,14 @@ def conflict(message: str, param: str, code: str) -> ApiError:
     return ApiError(409, message, param=param, code=code, headers={"x-should-retry": "false"})
 
 
+def adapter_gone(name: str) -> ApiError:
+    """503: an adapter was taken away, or came to be another, while a request was on its way to it; clients ask again,
+    and hear then whether there is one.
+    """
+    message = f"The adapter '{name}' was changed or taken away while the request was on its way to it. Retry."
+    return ApiError(503, message, type="server_error", code=OVERLOADED, headers={"Retry-After": "1"})
+
+
 def storage_off(why: str, *, failed: bool) -> ApiError:
     """This server keeps no files: 404 where it is not to, 503 where it cannot."""
     message = f"This server keeps no files and runs no batches: {why}."

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from headgate import __version__
+from headgate.gateway.wire.adapter_admin import AdapterChoice, AdapterState, AdapterStates, NewAdapter
 from headgate.gateway.wire.admin import AuditReport, CacheReport, Invalidated, Invalidation, LabelLine, Lift, Lifted
 from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.errors import ErrorBody
@@ -28,7 +29,8 @@ TYPES = (
     *GENERATION_TYPES, *PASSED_TYPES, ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
     RouteReport, KeyList, NewKey, KeySecret, Rotation, Revocation, Revoked, Live, RequestList, RequestTrace,
-    FeedbackRequest, FeedbackBody, FeedbackLine, ModelChoice, ModelState, ModelStates, *STORAGE_TYPES,
+    FeedbackRequest, FeedbackBody, FeedbackLine, ModelChoice, ModelState, ModelStates, NewAdapter, AdapterChoice,
+    AdapterState, AdapterStates, *STORAGE_TYPES,
 )  # fmt: skip
 
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999_999}
@@ -90,6 +92,13 @@ def _paths() -> dict[str, Any]:
         },
         "/admin/keys/rotate": {"post": call("Give an API key a new secret", Rotation, KeySecret, "rotateKey")},
         "/admin/keys/revoke": {"post": call("Take an API key away", Revocation, Revoked, "revokeKey")},
+        "/admin/adapters": {
+            "get": get("The adapters of this server's models", AdapterStates),
+            "post": call("Serve an adapter", NewAdapter, AdapterState, "addAdapter"),
+        },
+        "/admin/adapters/remove": {
+            "post": call("Serve an adapter no more", AdapterChoice, AdapterState, "removeAdapter")
+        },
         "/admin/models": {"get": get("The models of this server, and which of them sleep", ModelStates)},
         "/admin/models/sleep": {
             "post": call("Have a model give its memory back", ModelChoice, ModelState, "sleepModel")
