@@ -195,9 +195,11 @@ class StoredLinear:
             parts, partial = _parts(grid[0] * grid[1], weight.inputs // tile.depth, tile.warps), None
             if parts > 1:
                 partial = plain.new_empty(parts * grid[0] * grid[1] * tile.columns * rows, dtype=torch.float32)
+            # With some more registers, which it would take, a fourth program has no room beside three.
+            limits = {"maxnreg": 128} if weight.fp8 and tile.warps == 4 else {}
             _rows[(*grid, parts)](
                 *given, partial, self._arrivals, tokens, weight.inputs, weight.outputs, weight.fmt, rows, tile.columns,
-                tile.depth, num_warps=tile.warps, num_stages=tile.stages, maxnreg=128, **overlapping(),
+                tile.depth, num_warps=tile.warps, num_stages=tile.stages, **limits, **overlapping(),
             )  # fmt: skip
         return out
 
