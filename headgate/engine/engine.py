@@ -19,7 +19,7 @@ from headgate.engine.ahead import AheadDecoder
 from headgate.engine.cpu_time import bounded_threads
 from headgate.engine.device import computing_on, open_device
 from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, UnknownModel, lacks_memory
-from headgate.engine.graphs import GraphRecorder
+from headgate.engine.graphs import Recorder, recorder
 from headgate.engine.kernels.choice import choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionShape
@@ -43,6 +43,7 @@ from headgate.engine.models.loading import load_model
 from headgate.engine.models.opening import open_checkpoint
 from headgate.engine.models.resting import Parked, ReadAgain
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
+from headgate.engine.prompt_steps import PromptSteps, recorded_sizes, spare_blocks
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
@@ -327,8 +328,17 @@ class Engine:
         longest = tables.longest(context_length)
 
         def assemble(decoder: LanguageModel) -> Runner:
-            store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device, states)
-            return Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest))
+            record = recorder(self.device) if ahead else None
+            sizes: Sequence[int] = ()
+            if record is not None and settings.record_prompts:
+                sizes = recorded_sizes(decoder, blocks, settings.block_size, settings.max_step_tokens)
+            spare = spare_blocks(sizes, settings.block_size)
+            store = KVStore(decoder.spec, blocks + spare + ahead, settings.block_size, kept, self.device, states)
+            prompts = None
+            if sizes and record is not None and isinstance(decoder, Decoder):
+                most = settings.max_running
+                prompts = PromptSteps(decoder, store, sizes, most=most, longest=longest, record=record)
+            return Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest, record), prompts)
 
         lane = Lane(
             Scheduler(tables, settings, tiers),
@@ -415,10 +425,11 @@ class Engine:
         tables = KVTables(blocks, size, tiering.key, dtype=f"{kept}{mark}")
         return tables, tiering.open(tables, mark, self._kv_bytes_per_token(loaded) * size, per_token * size)
 
-    def _ahead(self, decoder: LanguageModel, store: KVStore, longest: int) -> AheadDecoder | None:
+    def _ahead(
+        self, decoder: LanguageModel, store: KVStore, longest: int, record: Recorder | None
+    ) -> AheadDecoder | None:
         if self._row_kernels is None or not decoder.steps_on_device:
             return None
-        record = GraphRecorder() if self.device.type == "cuda" else None
         return AheadDecoder(
             decoder, store, self._row_kernels, most=self._settings.max_running, longest=longest, record=record
         )

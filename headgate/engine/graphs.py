@@ -19,8 +19,13 @@ logger = logging.getLogger(__name__)
 
 Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 """Makes of a call one that does the same again at once, with the same memory."""
-_DEMAND = 128
+DEMAND = 128
 """Steps that were launched kernel by kernel, after which those who wait for the next one wait for its recording too."""
+
+
+def recorder(device: torch.device) -> Recorder | None:
+    """What records on the device; None where nothing is gained by it."""
+    return GraphRecorder() if device.type == "cuda" else None
 
 
 class Bucket:
@@ -90,7 +95,7 @@ class Buckets:
 
         A recording takes as long as hundreds of steps, and compiles what was never launched.
         """
-        left = [b for b in self._buckets if not b.recorded and (idle or b.misses >= _DEMAND)]
+        left = [b for b in self._buckets if not b.recorded and (idle or b.misses >= DEMAND)]
         if self._record is None or not left:
             return False
         bucket = max(left, key=lambda b: (b.misses, -b.rows))

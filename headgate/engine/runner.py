@@ -17,11 +17,12 @@ from torch import Tensor
 from headgate.engine.ahead import AheadDecoder, Decoded
 from headgate.engine.chunk import Chunk
 from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_states, tensor
-from headgate.engine.kernels.interface import AttentionBatch
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kv.records import BlockRecords, block_records
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.adapted import AdaptedDecoder, Tuning
 from headgate.engine.models.language_model import LanguageModel
+from headgate.engine.prompt_steps import PromptSteps
 from headgate.engine.rehearsal import rehearse
 from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
 from headgate.engine.sampling.forms import GuidedForms
@@ -94,14 +95,22 @@ class Runner:
     """Builds the step's inputs, runs the decoder, samples."""
 
     def __init__(
-        self, decoder: LanguageModel, store: KVStore, block_size: int, decoding: AheadDecoder | None = None
+        self,
+        decoder: LanguageModel,
+        store: KVStore,
+        block_size: int,
+        decoding: AheadDecoder | None = None,
+        prompts: PromptSteps | None = None,
     ) -> None:
-        """`decoding`: for steps of one token per sequence, where they can be begun before the last one was read."""
+        """`decoding`: for steps of one token per sequence, where they can be begun before the last one was read.
+
+        `prompts`: for others, where they are recorded.
+        """
         self._decoder = decoder
         self._adapted = decoder if isinstance(decoder, AdaptedDecoder) else None
         self._store = store
         self._block_size = block_size
-        self._ahead = decoding
+        self._ahead, self._prompts = decoding, prompts
         self._rehearsed = False
         self._sampler = Sampler(decoder.spec.vocab_size, decoder.device, decoder.kernels)
         # Kept: to make one lets another thread into the interpreter, and this one waits until it is out again.
@@ -142,6 +151,8 @@ class Runner:
         self._store.release()
         if self._ahead is not None:
             self._ahead.release()
+        if self._prompts is not None:
+            self._prompts.release()
 
     def ahead(self, chunks: Seq[Chunk]) -> int:
         """Of the steps in a row that `run` begins of these, how many it leaves for the next run to read."""
@@ -159,11 +170,11 @@ class Runner:
     @property
     def unrecorded(self) -> int:
         """Steps that are still to be recorded; may be asked from another thread."""
-        return 0 if self._ahead is None else self._ahead.unrecorded
+        return sum(steps.unrecorded for steps in (self._ahead, self._prompts) if steps is not None)
 
     def prepare(self, *, idle: bool) -> bool:
         """Do a piece of work that makes later steps faster; False if there is none to be done now."""
-        if self._ahead is None or not self._ahead.unrecorded:
+        if not self.unrecorded:
             return False
         if not self._rehearsed and idle:
             self._rehearsed = True
@@ -172,7 +183,7 @@ class Runner:
             except Exception:
                 logger.exception("a step that nobody asked for failed; so may those of the first requests")
             return True
-        return self._ahead.record_one(idle=idle)
+        return any(steps.record_one(idle=idle) for steps in (self._ahead, self._prompts) if steps is not None)
 
     def run(
         self, chunks: Seq[Chunk], most: int, interrupt: Interrupt, *, repeats: bool
@@ -198,28 +209,25 @@ class Runner:
         inputs = StepInputs.of(chunks, self._block_size, placed=not decoder.decodes)
         if tuning is not None and decoder is tuning.decoder:
             tuning.rows.place([chunk.sequence.adapter for chunk in chunks], inputs.counts, inputs.rows)
-        device = decoder.device
-        tokens, rows = tensor(inputs.tokens, device), tensor(inputs.rows, device)
-        positions = slots = self._nothing
-        if not decoder.decodes:
-            positions, slots = tensor(inputs.positions, device), tensor(inputs.slots, device)
         for sequence, _ in inputs.sampling:
             if sequence.guide is not None:
                 sequence.guide.begin(sequence.tokens)
-        states = step_states(chunks, self._store.states)
-        batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size, states)
-        step = (tokens, positions, batch, self._store.layers, rows)
         sampling, told = len(inputs.sampling), len(inputs.sampling) + len(inputs.probing)
+        recorded = self._prompts if decoder is self._decoder else None
         started = time.perf_counter()
-        if sampling and inputs.plain and not inputs.probing and not inputs.scoring:
+        hidden = None if recorded is None else recorded.hidden(inputs)
+        if hidden is None:
+            step = self._step(decoder, inputs, chunks)
+            started = time.perf_counter()
+        if hidden is None and sampling and inputs.plain and not inputs.probing and not inputs.scoring:
             # Most steps, of which a small model's takes hardly longer than what surrounds it.
             chosen = decoder.likeliest(*step)
             self._forward_seconds += time.perf_counter() - started
             return [*_plain(inputs, chosen)]
-        if told and not inputs.scoring:
-            hidden, logits = None, decoder.forward(*step)
+        if hidden is None and told and not inputs.scoring:
+            logits = decoder.forward(*step)
         else:
-            hidden = decoder.hidden(*step)
+            hidden = decoder.hidden(*step) if hidden is None else hidden
             logits = decoder.logits(hidden[:told]) if told else hidden
         self._forward_seconds += time.perf_counter() - started
         return [
@@ -227,6 +235,19 @@ class Runner:
             *(self._probe(logits[sampling:], inputs.probing) if inputs.probing else ()),
             *(() if hidden is None else self._score(hidden[told:], inputs.scoring)),
         ]
+
+    def _step(
+        self, decoder: LanguageModel, inputs: StepInputs, chunks: Seq[Chunk]
+    ) -> tuple[Tensor, Tensor, AttentionBatch, Seq[KVLayer], Tensor]:
+        """What the decoder takes of the inputs."""
+        device = decoder.device
+        tokens, rows = tensor(inputs.tokens, device), tensor(inputs.rows, device)
+        positions = slots = self._nothing
+        if not decoder.decodes:
+            positions, slots = tensor(inputs.positions, device), tensor(inputs.slots, device)
+        states = step_states(chunks, self._store.states)
+        batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size, states)
+        return tokens, positions, batch, self._store.layers, rows
 
     def discard(self, blocks: Seq[int]) -> None:
         """Wipe blocks whose contents may be broken; a device that cannot fails its next step, and says so there."""

@@ -53,6 +53,7 @@ class EngineSettings(Limits):
             "reference" (plain torch) or "triton" (on CUDA, whatever the GPU).
         decode_ahead: begin a step of decoding before the last one was read, by CUDA graphs on CUDA. None: where the
             kernels are those of Triton. True is refused where kernels have no such steps.
+        record_prompts: where steps of decoding are CUDA graphs, also those with prompts of up to some hundred tokens.
         keep_quantized: write quantised weights to disk beside their checkpoint, and map them at the next start.
         kv_host_bytes: host memory for blocks that the KV cache overwrites, of all models together; 0: none.
         kv_disk_path: a folder for them, which the next start finds them in; None: none. It tells what prompts said.
@@ -67,6 +68,7 @@ class EngineSettings(Limits):
     prefix_cache: bool = True
     kernels: KernelSet = "auto"
     decode_ahead: bool | None = None
+    record_prompts: bool = True
     keep_quantized: bool = True
     kv_host_bytes: int = 0
     kv_disk_path: Path | None = None

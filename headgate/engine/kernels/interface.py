@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
 from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights, Mxfp4Expert, PackedExperts
+from headgate.engine.kernels.standing import StandingStep, StepBound
 from headgate.engine.kernels.states import DeltaPasses, StepStates
 from headgate.engine.models.activation import Activation
 from headgate.engine.quant.fp8 import Fp8Weight
@@ -387,6 +388,10 @@ class Kernels(Protocol):
 
     def rows(self) -> RowKernels | None:
         """How steps go whose inputs lie on the device; None where there are none."""
+        ...
+
+    def standing_step(self, bound: StepBound, device: torch.device) -> StandingStep | None:
+        """Room on the device for the inputs of steps of any kind; None where launches depend on what is in a step."""
         ...
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:

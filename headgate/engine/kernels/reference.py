@@ -24,6 +24,7 @@ from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert
 from headgate.engine.kernels.reference_attention import gather, scored_attention
 from headgate.engine.kernels.reference_plan import Decodes, Prompt, ReferencePlan
 from headgate.engine.kernels.reference_rows import ReferenceRows
+from headgate.engine.kernels.standing import StandingStep, StepBound
 from headgate.engine.quant.fp8 import round_activations
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear, quantize_rows
 
@@ -306,6 +307,10 @@ class ReferenceKernels:
 
     def delta_passes(self, spec: DeltaSpec, batch: AttentionBatch) -> None:
         """See Kernels."""
+
+    def standing_step(self, bound: StepBound, device: torch.device) -> StandingStep | None:  # noqa: ARG002
+        """See Kernels. Plain torch goes by the lengths of a step's sequences."""
+        return None
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
         """See Kernels. Plain torch has an operation at a time."""

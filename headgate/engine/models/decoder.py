@@ -12,6 +12,7 @@ from torch import Tensor
 from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, HeadNorms, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
+from headgate.engine.kernels.standing import StandingStep
 from headgate.engine.kernels.states import DeltaPasses
 from headgate.engine.models.delta import GatedDelta, PlainDeltaPasses
 from headgate.engine.models.rotation import Angles, Rotation
@@ -152,6 +153,12 @@ class Decoder:
         """See LanguageModel."""
         tables = self._rotation.tables(longest)
         return self.logits(self._layers(step.tokens, step.positions, tables, step.plan, step.slots, cache, None))
+
+    def standing(self, step: StandingStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
+        """What `hidden` gives of a step whose inputs lie on the device, of all `step.rows`; see `decoded`."""
+        tables, plan = self._rotation.tables(longest), step.plan
+        hidden: Tensor = self._layers(step.tokens, step.positions, tables, plan, step.slots, cache, step.rows)
+        return hidden
 
     def _layers(
         self,

@@ -34,6 +34,7 @@ from headgate.engine.kernels.interface import (
 )
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference import enter, feed_forward, rotate_and_write
+from headgate.engine.kernels.standing import StepBound
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 if TYPE_CHECKING:
@@ -252,6 +253,9 @@ class CpuKernels:
 
     def rows(self) -> None:
         """See Kernels. The whole step takes as many steps as it is asked for."""
+
+    def standing_step(self, bound: StepBound, device: torch.device) -> None:
+        """See Kernels. Nothing is launched that could be recorded."""
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""

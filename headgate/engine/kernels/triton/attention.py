@@ -14,6 +14,7 @@ from headgate.engine.kernels.interface import KVLayer
 from headgate.engine.kernels.triton.flashinfer import PromptAttention
 from headgate.engine.kernels.triton.launch import begin, overlapping, shared_memory, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan, TritonPlan
+from headgate.engine.kernels.triton.standing import StandingPlan
 
 _LEAST_SPAN, _MOST_PARTS = 64, 32
 """Keys that a program reads at least, and programs that share a sequence's at most: beyond that there is as much to
@@ -318,7 +319,7 @@ def _attend(
 def paged_attention(
     q: Tensor,
     layer: KVLayer,
-    plan: TritonPlan | DecodePlan,
+    plan: TritonPlan | DecodePlan | StandingPlan,
     window: int | None = None,
     prompts: PromptAttention | None = None,
     sinks: Tensor | None = None,

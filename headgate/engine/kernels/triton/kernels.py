@@ -11,6 +11,7 @@ from torch import Tensor
 from headgate.engine.kernels.interface import AttentionBatch, AttentionShape, Drawing, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert
 from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kernels.standing import StepBound
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
 from headgate.engine.kernels.triton.adapted import TunedLinear
 from headgate.engine.kernels.triton.decode_attention import decode_attention
@@ -22,6 +23,7 @@ from headgate.engine.kernels.triton.linear import StoredLinear
 from headgate.engine.kernels.triton.mixture import TritonMixture
 from headgate.engine.kernels.triton.plan import DecodePlan, TritonPlan
 from headgate.engine.kernels.triton.rows import Rounded
+from headgate.engine.kernels.triton.standing import TritonStandingStep
 from headgate.engine.kernels.triton.stored import Fp8Format, Stored
 from headgate.engine.quant.linear import Linear, WeightFormat
 
@@ -147,6 +149,10 @@ class TritonKernels(ReferenceKernels):
     def rows(self) -> TritonRows:
         """See Kernels."""
         return TritonRows()
+
+    def standing_step(self, bound: StepBound, device: torch.device) -> TritonStandingStep:
+        """See Kernels."""
+        return TritonStandingStep(bound, device)
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch
 
-_FEW = 16
+FEW = 16
 """Rows of a tile, a row being one head of one query: the least that tensor cores take."""
 ARRIVALS = 128
 """Key heads of a tile whose parts can be counted as they arrive."""
@@ -69,7 +69,7 @@ class TritonPlan:
     def tiles(self, group: int, rows: int) -> Tiles:
         """For `group` query heads per key head, `rows` rows in a tile of many; made at the first layer that asks."""
         if (group, rows) not in self.tiled:
-            few_queries, many_queries = max(1, _FEW // group), max(1, rows // group)
+            few_queries, many_queries = max(1, FEW // group), max(1, rows // group)
             few = [i for i, count in enumerate(self.counts) if count <= few_queries]
             many = [
                 (i, first)
