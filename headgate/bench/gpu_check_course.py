@@ -19,6 +19,7 @@ from headgate.bench.gpu_check_flashinfer import prompt_attention
 from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_http import http_speed
 from headgate.bench.gpu_check_parity import parity
+from headgate.bench.gpu_check_prompts import first_tokens
 from headgate.bench.gpu_check_sleep import start_and_sleep
 from headgate.bench.gpu_check_speed import (
     attention_work,
@@ -74,6 +75,15 @@ def stages(scratch: Path) -> Iterator[Stage]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=32, kv_bytes=8 << 30)
         return adapters_checked(write_random("qwen3-0.6b", scratch), settings, scratch, 32, 128)
 
+    def prompts() -> Iterator[Line]:
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
+        return first_tokens(write_random("qwen3-0.6b", scratch), settings)
+
+    def mixed_prompts() -> Iterator[Line]:
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
+        folder = write_without_weights("qwen3-30b-a3b", QWEN3_30B_A3B, scratch)
+        return first_tokens(folder, settings, partial(RandomTensors, device=device, fp8=True))
+
     def http() -> Iterator[Line]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=60 << 30)
         free = torch.cuda.mem_get_info()[0]
@@ -105,10 +115,12 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield Stage("parity", 60, partial(parity, "triton", "cuda"))
     yield speed("qwen3-0.6b", "triton", ahead=True)
     yield Stage("start and sleep", 30, start)
+    yield Stage("first tokens, qwen3-0.6b", 30, prompts)
     yield Stage("adapters", 30, adapters)
     yield Stage("fp8 layers", 30, partial(_fp8_checked, device))
     yield heavy("llama-3-8b", LLAMA_3_8B, (decode(32), decode(1)), fp8=True)
     yield heavy("qwen3-30b-a3b", QWEN3_30B_A3B, (_CROWD, decode(1)), fp8=True)
+    yield Stage("first tokens, qwen3-30b-a3b, fp8", 50, mixed_prompts)
     yield Stage("through HTTP", 75, http)
     yield heavy("llama-3-8b", LLAMA_3_8B, (Workload("prompt of 8192", ((8192, 1),)), decode(1)), fp8=False)
     yield Stage("FlashInfer", 40, partial(_flashinfer, device))

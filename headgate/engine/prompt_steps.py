@@ -133,30 +133,21 @@ class PromptSteps:
         bound = size.bound
         name = f"a step with prompts, of up to {bound.tokens} tokens of {bound.sequences} sequences,"
         try:
-            wrong = self._record(size)
+            self._record(size, name)
         except Exception:
             logger.exception("%s cannot be recorded; it stays slower", name)
-            return True
-        if wrong:
-            logger.warning("%s is not recorded: %s", name, wrong)
-        else:
-            logger.info("recorded %s %d sizes are left", name, self.unrecorded)
         return True
 
-    def _record(self, size: _Size) -> str:
-        """Record it, and try it on other steps than it was recorded with; why it is not to be used, or nothing."""
+    def _record(self, size: _Size, name: str) -> None:
+        """Record it, and have it used unless it fails on other steps than it was recorded with."""
         most, bound = size.bound.tokens, size.bound
         step = self._decoder.kernels.standing_step(bound, self._decoder.device)
-        if step is None:
-            return "the kernels have no such steps"
-        if not step.place(self._made_up(bound, most - most // 4, 1)):
-            return "steps that are made up are beyond it"
+        assert step is not None, "there are sizes only where the kernels have such steps"
+        self._place(step, most - most // 4, 1)
         compute = partial(self._compute, step)
         launch = self._recorder(compute)
         for tokens, seed in ((max(size.least, min(most, 5)), 2), (most, 3)):
-            inputs = self._made_up(bound, tokens, seed)
-            if not step.place(inputs):
-                return "steps that are made up are beyond it"
+            inputs = self._place(step, tokens, seed)
             rows = len(inputs.rows)
             got, seconds = self._timed(lambda: (launch(), self._out[:rows])[1])  # noqa: B023  it is called at once
             self._out.zero_()
@@ -167,20 +158,27 @@ class PromptSteps:
             # The same launches on the same numbers; and others, which round differently: fp8 layers and the choice of
             # experts make more of that.
             for other, typical, what in (
-                (plain, 4 * eps, "its own launches one by one"),
+                (plain, 4 * eps, "launching it kernel by kernel"),
                 (expected, max(32 * eps, 1e-4), "a step of that length"),
             ):
-                wrong = _apart(got, other, typical)
-                if wrong:
-                    return f"{tokens} tokens come out {wrong} from what {what} give"
+                off = _apart(got, other, typical)
+                if off:
+                    logger.warning("%s is not recorded: %d tokens come out %s what %s gives", name, tokens, off, what)
+                    return
             if tokens < most and seconds > usual:
-                return f"{tokens} tokens take {seconds * 1e3:.1f} ms with it, {usual * 1e3:.1f} without"
+                with_it, without = seconds * 1e3, usual * 1e3
+                logger.info("%s is not recorded: %d take %.1f ms then, else %.1f", name, tokens, with_it, without)
+                return
         size.ready = step, launch
-        return ""
+        logger.info("recorded %s %d sizes are left", name, self.unrecorded)
 
-    def _made_up(self, bound: StepBound, tokens: int, seed: int) -> StepInputs:
-        vocab_size = self._decoder.spec.vocab_size
-        return made_up(tokens, bound.sequences, self._longest, vocab_size, self._blocks, bound.block_size, seed)
+    def _place(self, step: StandingStep, tokens: int, seed: int) -> StepInputs:
+        """Have it compute what nobody asked for."""
+        bound, vocab_size = step.bound, self._decoder.spec.vocab_size
+        inputs = made_up(tokens, bound.sequences, self._longest, vocab_size, self._blocks, bound.block_size, seed)
+        if not step.place(inputs):
+            raise ValueError(f"{tokens} tokens that are made up are beyond a step of {bound.tokens}")
+        return inputs
 
     def _compute(self, step: StandingStep) -> None:
         rows = step.bound.sequences
@@ -204,8 +202,10 @@ class PromptSteps:
 
 
 def _apart(got: Tensor, expected: Tensor, typical: float) -> str:
-    """How far rows are from what is expected, if that is more than `typical` of half of them or much more of one."""
+    """How far off rows are, if that is more than `typical` for half of them or much more for one; else nothing."""
     distance = (got - expected).norm(dim=1) / expected.norm(dim=1)
     half, most = float(distance.median()), float(distance.max())
     # What is no number is no less than anything.
-    return "" if half <= typical and most <= min(100 * typical, 0.5) else f"{half:.2g} (median), {most:.2g} (most) off"
+    return (
+        "" if half <= typical and most <= min(100 * typical, 0.5) else f"{half:.2g} (median) and {most:.2g} (most) off"
+    )

@@ -52,6 +52,7 @@ def make_engine(settings: Settings) -> Engine:
             prefix_cache=section.prefix_cache,
             kernels=section.kernels,
             decode_ahead=section.decode_ahead,
+            record_prompts=section.record_prompts,
             keep_quantized=section.keep_quantized,
             kv_host_bytes=section.kv_host_bytes,
             kv_disk_path=None if section.kv_disk_path is None else Path(section.kv_disk_path).expanduser(),

@@ -31,6 +31,7 @@ from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_goals import GOALS, against_goals
 from headgate.bench.gpu_check_http import http_speed
 from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
+from headgate.bench.gpu_check_prompts import first_tokens
 from headgate.bench.gpu_check_sleep import start_and_sleep
 from headgate.bench.gpu_check_speed import (
     Work,
@@ -271,6 +272,14 @@ def test_a_start_is_timed_and_a_sleep_must_give_memory_back(tiny_checkpoint: Pat
         assert [line.name for line in lines] == ["first start", "warm start", "falling asleep", "waking"]
         assert [line.ok for line in lines] == [True, True, good, True]
         assert all(line.figures["seconds"] > 0 for line in lines)
+
+
+def test_first_tokens_are_timed_and_held_to_each_other(tiny_checkpoint: Path) -> None:
+    settings = EngineSettings(device="cpu", kernels="reference", decode_ahead=True, kv_bytes=1 << 24)
+    lines = list(first_tokens(tiny_checkpoint, settings, lengths=(3, 20)))
+    assert [(line.name, line.ok) for line in lines] == [("prompt of 3", True), ("prompt of 20", True)]
+    assert all(line.text.endswith("the same") for line in lines)
+    assert all(line.figures["seconds"] > 0 and line.figures["kernel_by_kernel_seconds"] > 0 for line in lines)
 
 
 def test_rows_with_adapters_are_held_to_what_their_models_say_alone(tiny_checkpoint: Path, tmp_path: Path) -> None:
