@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,10 @@ from taped import taped
 from tiny_models import ARCHITECTURES, COMMON, write_tokenizer
 from triton_cases import in_the_interpreter, triton_kernels
 
+from headgate.engine import engine as engines
+from headgate.engine.engine import Engine
 from headgate.engine.inputs import StepInputs
+from headgate.engine.kernels.choice import KernelChoice
 from headgate.engine.kernels.interface import AttentionBatch, Kernels, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.standing import StepBound, StepNumbers
@@ -32,10 +37,11 @@ from headgate.engine.limits import Limits
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.prompt_steps import PromptSteps, recorded_sizes, spare_blocks
-from headgate.engine.request import Request
+from headgate.engine.request import Delta, Request
 from headgate.engine.runner import Runner
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.settings import EngineSettings, ModelSpec
 
 pytestmark = in_the_interpreter
 
@@ -163,23 +169,22 @@ def attending_kernels() -> Kernels:
 
 
 def test_tokens_are_those_of_plain_torch(folder: Path) -> None:
-    rounds = LENGTHS[2:3], MIXED[:2]
+    rounds = LENGTHS[-1:], [replace(MIXED[1], sampling=replace(GREEDY, max_tokens=1)), LENGTHS[2]]
     expected = Site(folder, ReferenceKernels()).answers(*rounds)
     site = Site(folder, triton_kernels(), sizes=[6])
     assert site.answers(*rounds) == expected
     assert site.steps is not None
     assert all(found == (tokens <= 6) for tokens, _, found in site.steps.seen)
-    assert {tokens for tokens, *_ in site.steps.seen} >= {1, 4, 6, 7}
+    assert {tokens for tokens, *_ in site.steps.seen} >= {4, 5, 7}
 
 
 @pytest.mark.parametrize(
     ("name", "kept", "extra"),
     [
         ("qwen3", torch.float32, {}),
-        ("mistral", torch.float32, {"sliding_window": 7}),
-        ("llama2", torch.int8, {"num_key_value_heads": 2}),
+        ("mistral", torch.int8, {"sliding_window": 7, "num_key_value_heads": 2, "head_dim": 16}),
     ],
-    ids=["head norms", "windows", "int8 cache"],
+    ids=["head norms", "windows and an int8 cache"],
 )
 def test_so_are_those_of_other_models(name: str, kept: torch.dtype, extra: dict[str, Any], tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, name, **extra)
@@ -201,6 +206,61 @@ def test_rows_with_adapters_are_computed_one_by_one(dense: Path, tmp_path: Path)
     assert site.answers(*rounds) == expected
     assert site.steps is not None
     assert [found for *_, found in site.steps.seen] == [True] * 3
+
+
+def test_an_engine_records_when_nobody_asks_and_decodes_a_step_ahead_of_that(
+    dense: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recordings, used, done, ended = list[int](), list[bool](), threading.Event(), threading.Semaphore(0)
+    tokens: dict[str, list[int]] = {request.id: [] for request in (*MIXED[:3], AGAIN[0])}
+
+    def record(step: Callable[[], None]) -> Callable[[], None]:
+        recordings.append(1)
+        return taped(step)
+
+    def arrive(deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            tokens[delta.request_id].extend(delta.token_ids)
+            if delta.finish is not None:
+                assert delta.finish.error is None
+                ended.release()
+
+    class Noted(PromptSteps):
+        def hidden(self, inputs: StepInputs) -> torch.Tensor | None:
+            found = super().hidden(inputs)
+            used.append(found is not None)
+            return found
+
+        @property
+        def unrecorded(self) -> int:
+            left = super().unrecorded
+            if not left:
+                done.set()
+            return left
+
+    monkeypatch.setattr(engines, "choose_kernels", lambda *_: KernelChoice(attending_kernels(), True, "interpreted"))
+    monkeypatch.setattr(engines, "recorder", lambda _: record)
+    monkeypatch.setattr(engines, "PromptSteps", partial(Noted, clock=float))
+    settings = EngineSettings(
+        device="cpu", max_running=3, max_step_tokens=7, block_size=SIZE, kv_bytes=1 << 18, decode_ahead=True
+    )
+    engine = Engine(settings)
+    engine.load(ModelSpec("m", dense, dtype="float32", context_length=100))
+    engine.start()
+    try:
+        assert done.wait(60.0)
+        for request in MIXED[:3]:
+            engine.submit(request, arrive)
+        for _ in MIXED[:3]:
+            ended.acquire()
+        engine.submit(AGAIN[0], arrive)
+        ended.acquire()
+    finally:
+        engine.stop()
+    assert len(recordings) == 3 + 1
+    assert used
+    assert all(used)
+    assert tokens == Site(dense, ReferenceKernels()).answers(MIXED[:3], AGAIN[:1])
 
 
 class Frozen(TritonStandingStep):
@@ -268,8 +328,7 @@ class Numbers:
     tables: list[array[int]]
 
 
-@pytest.mark.parametrize("window", [None, 50])
-@pytest.mark.parametrize("kv_heads", [1, 4])
+@pytest.mark.parametrize(("window", "kv_heads"), [(None, 1), (50, 4)])
 def test_attention_of_many_tiles_and_parts_is_that_of_a_plan_of_its_own(window: int | None, kv_heads: int) -> None:
     draw = torch.Generator().manual_seed(0)
     bound = StepBound(tokens=48, sequences=4, blocks=60, table_blocks=90, block_size=4, spare=99)
