@@ -30,6 +30,8 @@ _TOKENS = 16, 32, 64, 128, 256, 512
 """Of the recordings. Beyond the last the device takes longer than the host."""
 _FEW = 8
 """Sequences of those recordings that share the keys of each out among many programs."""
+_FAR = 8192
+"""Tokens that a sequence may have in the others, where one program reads all of them."""
 _TABLE_BLOCKS = 1 << 17
 """Most blocks that the sequences of a recorded step have together."""
 _PART = 8
@@ -88,9 +90,13 @@ class PromptSteps:
         self._recorder, self._clock = record, clock
         size, spare = store.block_size, store.blocks - 1
         self._blocks = range(spare - spare_blocks(sizes, size), spare)
-        width = -(-longest // size)
+
+        def bound(tokens: int, sequences: int) -> StepBound:
+            blocks = -(-(longest if sequences <= _FEW else min(longest, _FAR)) // size)
+            return StepBound(tokens, sequences, blocks, min(sequences * blocks, _TABLE_BLOCKS), size, spare)
+
         self._sizes = [
-            _Size(StepBound(tokens, many, width, min(many * width, _TABLE_BLOCKS), size, spare), least)
+            _Size(bound(tokens, many), least)
             for tokens, least in zip(sizes, [1, *(each + 1 for each in sizes)], strict=False)
             for many in sorted({min(_FEW, tokens, most), min(tokens, most)})
         ]
@@ -175,7 +181,8 @@ class PromptSteps:
     def _place(self, step: StandingStep, tokens: int, seed: int) -> StepInputs:
         """Have it compute what nobody asked for."""
         bound, vocab_size = step.bound, self._decoder.spec.vocab_size
-        inputs = made_up(tokens, bound.sequences, self._longest, vocab_size, self._blocks, bound.block_size, seed)
+        longest = min(self._longest, bound.blocks * bound.block_size)
+        inputs = made_up(tokens, bound.sequences, longest, vocab_size, self._blocks, bound.block_size, seed)
         if not step.place(inputs):
             raise ValueError(f"{tokens} tokens that are made up are beyond a step of {bound.tokens}")
         return inputs
