@@ -68,7 +68,7 @@ class EngineSettings(Limits):
     prefix_cache: bool = True
     kernels: KernelSet = "auto"
     decode_ahead: bool | None = None
-    record_prompts: bool = True
+    record_prompts: bool = False
     keep_quantized: bool = True
     kv_host_bytes: int = 0
     kv_disk_path: Path | None = None

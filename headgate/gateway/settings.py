@@ -113,8 +113,8 @@ class EngineSection(Section):
         description="Begin a step of decoding before the last one was read, by CUDA graphs; null: with triton kernels.",
     )
     record_prompts: bool = Field(
-        default=True,
-        description="Where steps of decoding are CUDA graphs, also those with prompts, up to 512 tokens.",
+        default=False,
+        description="Where steps of decoding are CUDA graphs, also those with prompts, up to 512 tokens; untried yet.",
     )
     keep_quantized: bool = Field(
         default=True, description="Keep quantized weights on disk beside their checkpoint, for the next start."

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from conftest import MakeCheckpoint
 from engine_site import StartLine, serving
 from greedy_oracle import likeliest
 from lane_memory import lane_of
-from tiny_models import COMMON, write_tokenizer
+from tiny_models import COMMON, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import PromptTooLong

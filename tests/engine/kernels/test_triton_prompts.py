@@ -242,7 +242,13 @@ def test_an_engine_records_when_nobody_asks_and_decodes_a_step_ahead_of_that(
     monkeypatch.setattr(engines, "recorder", lambda _: record)
     monkeypatch.setattr(engines, "PromptSteps", partial(Noted, clock=float))
     settings = EngineSettings(
-        device="cpu", max_running=3, max_step_tokens=7, block_size=SIZE, kv_bytes=1 << 18, decode_ahead=True
+        device="cpu",
+        max_running=3,
+        max_step_tokens=7,
+        block_size=SIZE,
+        kv_bytes=1 << 18,
+        decode_ahead=True,
+        record_prompts=True,
     )
     engine = Engine(settings)
     engine.load(ModelSpec("m", dense, dtype="float32", context_length=100))
