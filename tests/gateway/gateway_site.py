@@ -116,3 +116,18 @@ def break_third_step(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
     monkeypatch.setattr(Runner, "run", broken)
     return read
+
+
+def hold_steps(monkeypatch: pytest.MonkeyPatch, rows: int) -> tuple[asyncio.Event, asyncio.Event]:
+    """A step of so many rows waits: the first event says that one does, the second has it go on."""
+    real, loop = Runner.run, asyncio.get_running_loop()
+    held, free = asyncio.Event(), asyncio.Event()
+
+    def holding(self: Runner, chunks: Any, *run: Any, **named: Any) -> Any:
+        if len(chunks) == rows and not held.is_set():
+            loop.call_soon_threadsafe(held.set)
+            asyncio.run_coroutine_threadsafe(free.wait(), loop).result(timeout=20)
+        return real(self, chunks, *run, **named)
+
+    monkeypatch.setattr(Runner, "run", holding)
+    return held, free

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -13,7 +14,7 @@ import yaml
 from adapter_files import write_adapter
 from click.testing import CliRunner
 from gateway_fakes import FakeDestination
-from gateway_site import Client, Serve, forget_environment, site
+from gateway_site import Client, Serve, forget_environment, hold_steps, site
 from msgspec import structs
 from road_pairs import HELLO
 from road_site import CLASSIFIER, RED
@@ -34,6 +35,7 @@ ASK: dict[str, Any] = {
     "max_tokens": 8,
     "ignore_eos": True,
 }
+UNCACHED = {"Cache-Control": "no-cache"}
 PRICE = {"usd_per_million_prompt_tokens": 3}
 
 
@@ -116,23 +118,29 @@ async def test_each_is_counted_by_itself_and_the_engine_once(serve: Serve) -> No
     assert (await ask(client, "sql", **{"Cache-Control": "no-cache"}))[0] == 200
 
 
-async def test_what_runs_is_the_models_whichever_adapter_it_is_for(serve: Serve) -> None:
+async def test_what_runs_is_the_models_whichever_adapter_it_is_for(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = await serve()
-    long = {**ASK, "model": "sql", "max_tokens": 400, "stream": True}
-    async with client.post(CHAT, json=long) as response:
-        await response.content.readuntil(b"\n\n")
-        states = (await (await client.get("/admin/models")).json())["models"]
-        assert {state["model"]: state["running"] for state in states} == {"base": 1, "sql": 0, "legal": 0}
+    held, free = hold_steps(monkeypatch, 1)
+    asked = asyncio.create_task(ask(client, "sql", **UNCACHED))
+    await held.wait()
+    states = (await (await client.get("/admin/models")).json())["models"]
+    free.set()
+    assert (await asked)[0] == 200
+    assert {state["model"]: state["running"] for state in states} == {"base": 1, "sql": 0, "legal": 0}
 
 
-async def test_the_dashboard_counts_what_runs_once(serve: Serve) -> None:
+async def test_the_dashboard_counts_what_runs_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     client = await serve()
-    body = {**ASK, "model": "sql", "n": 8, "max_tokens": 300, "stream": True}
-    async with client.post(CHAT, json=body, headers={"Cache-Control": "no-cache"}) as response:
-        await response.content.readline()
-        history = client.app[WATCHED].history
-        history.take()
-        assert history.since(0)[-1].running == 8
+    held, free = hold_steps(monkeypatch, 8)
+    asked = asyncio.create_task(client.post(CHAT, json={**ASK, "model": "sql", "n": 8}, headers=UNCACHED))
+    await held.wait()
+    history = client.app[WATCHED].history
+    history.take()
+    free.set()
+    assert (await asked).status == 200
+    assert history.since(0)[-1].running == 8
 
 
 async def test_teams_are_allowed_adapters_as_models(serve: Serve, tmp_path: Path) -> None:
