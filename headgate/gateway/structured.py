@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headgate.engine.local import LocalModel
@@ -46,7 +47,11 @@ async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[i
         await _checked(json_grammar(schema), model, SCHEMA)
     calls = await _calls(request, model) if request.callable_tools else None
     if calls is not None:
-        _check_parts([schema, *calls.functions.values()], "tools")
+        try:
+            _check_parts([schema, *calls.functions.values()], "tools")
+        except ApiError:
+            calls = _only_strict(calls, request)
+            _check_parts([schema, *calls.functions.values()], "tools")
     text = _written(schema, calls, model, prompt, most)
     return None if text is None else await _checked(text, model, _path(request))
 
@@ -108,6 +113,13 @@ async def _arguments(tool: Tool, fmt: CallFormat, model: LocalModel, path: str) 
             raise
         return _ANY_OBJECT
     return schema
+
+
+def _only_strict(calls: CallForm, request: ChatRequest) -> CallForm:
+    """The same, but any object as arguments of functions that are not strict: many tools together are no fault."""
+    strict = {tool.name for tool in request.callable_tools if tool.strict}
+    kept = {name: schema if name in strict else _ANY_OBJECT for name, schema in calls.functions.items()}
+    return replace(calls, functions=kept)
 
 
 def _form(fmt: CallFormat, schema: Mapping[str, Any], path: str) -> str:

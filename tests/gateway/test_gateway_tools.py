@@ -146,3 +146,25 @@ async def test_the_only_call_that_may_be_made_is_cut_as_others_are(
             assert "city" in arguments or (way, end) == ("messages", cut)
             assert ("Paris" in arguments and arguments.endswith(("}", "}]"))) == (end == whole)
             assert await ending(await client.post(path, json={**asked, most: tokens, "stream": True})) == end
+
+
+async def test_many_tools_are_held_to_a_form_as_far_as_they_can_be(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """All arguments together may be more than is compiled: those of functions that are not strict are any object."""
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "mistral")
+    written = json.loads((folder / "tokenizer_config.json").read_text())
+    # It shows no tools: thousands of fields have no place in the context.
+    template = MISTRALS.replace("tools | tojson", "tools | length")
+    (folder / "tokenizer_config.json").write_text(json.dumps({**written, "chat_template": template}))
+    wide = {"type": "object", "properties": {f"k{at}": {"enum": [at]} for at in range(1000)}}
+    tools = [{"type": "function", "function": {"name": f"f{at}", "parameters": wide}} for at in range(3)]
+    async with site(tiny_checkpoint, models=[{"id": "m", "path": str(folder)}]) as client:
+        asked = {**ASK, "model": "m", "tools": tools, "tool_choice": "required", "max_tokens": 4}
+        reply = await client.post("/v1/chat/completions", json=asked)
+        assert reply.status == 200, await reply.text()
+        strict = {
+            "strict": True,
+            "parameters": {**wide, "required": [*wide["properties"]], "additionalProperties": False},
+        }
+        refused = [{"type": "function", "function": {"name": f"f{at}", **strict}} for at in range(3)]
+        error = (await (await client.post("/v1/chat/completions", json={**asked, "tools": refused})).json())["error"]
+        assert error["param"] == "tools"
