@@ -19,7 +19,7 @@ from headgate.gateway.aside import aside
 from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.stalled import bound_sending
+from headgate.gateway.stalled import Sending
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.deadlines import deadline_of
 from headgate.gateway.teams.keys import Principal
@@ -72,7 +72,7 @@ class Reception:
         send_s: float,
     ) -> None:
         """`tracing`, `traces` and `feedback` where spans are made, the operator's page shows requests, and votes are
-        taken. `send_s`: see `bound_sending`."""
+        taken. `send_s`: see `Sending`."""
         self._teams = teams
         self._admission = admission
         self._lifecycle = lifecycle
@@ -81,7 +81,7 @@ class Reception:
         self._tracing = tracing
         self._traces = traces
         self._feedback = feedback
-        self._send_s = send_s
+        self._sending = Sending(send_s)
         self._turns = Turns()
 
     @web.middleware
@@ -98,7 +98,7 @@ class Reception:
             arrived=time.monotonic(),
         )
         request[keys.RECORD] = entry
-        bound_sending(request.transport, self._send_s)
+        self._sending.watch(request.transport)
         api = entry.endpoint.startswith(API_PREFIXES)
         if api and self._traces is not None:
             self._traces.begun(entry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -17,6 +18,7 @@ from gateway_site import Client, Serve, forget_environment, gauges, until
 from passing_upstream import KEY, SOUND, PassingUpstream, before, passing_upstream
 
 from headgate.gateway.arriving import Arriving
+from headgate.gateway.stalled import Sending
 
 CHAT = b'{"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}'
 
@@ -56,7 +58,7 @@ async def fake(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PassingUpstream
             600,
             0.5,
             id="for long",
-            marks=pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends it"),
+            marks=pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux ends it"),
         ),
     ],
 )
@@ -71,6 +73,44 @@ async def test_a_client_that_reads_nothing_is_left(fake: PassingUpstream, total_
         await until(client, lambda g: g.get("code 499", 0) == 1)
         assert (await gauges(client))["headgate_requests_in_flight"] == 0
         await fake.left.wait()
+
+
+class Reader:
+    """A connection that always has more to send, and its socket; its client takes a byte a look until it stops."""
+
+    def __init__(self, looks: int) -> None:
+        self._socket = socket.socket()
+        self.looks, self.taken = looks, 0
+        self.left = asyncio.Event()
+
+    def get_extra_info(self, _name: str) -> Any:
+        return self
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def getsockopt(self, *_: int) -> bytes:
+        self.taken = min(self.taken + 1, self.looks)
+        return bytes(120) + self.taken.to_bytes(8, sys.byteorder)
+
+    def get_write_buffer_size(self) -> int:
+        return 1
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        self._socket.close()
+        self.left.set()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux tells what was taken")
+async def test_a_client_that_reads_little_but_reads_is_waited_for() -> None:
+    slow: Any = Reader(looks=40)
+    Sending(0.01).watch(slow)
+    async with asyncio.timeout(20):
+        await slow.left.wait()
+    assert slow.taken == 40, "ten times as long as who takes nothing"
 
 
 @pytest.mark.parametrize(
