@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,9 +12,16 @@ LONG = 128 * 1024
 """Bytes from which on what is made of a body may take tens of milliseconds."""
 
 
-def in_turn(turns: asyncio.Semaphore, body: bytes) -> AbstractAsyncContextManager[object]:
-    """Wait for a turn where a body is long: texts of megabytes take seconds of a thread, and there are few."""
-    return nullcontext() if len(body) <= LONG else turns
+async def in_turn(turns: asyncio.Semaphore, body: bytes, work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` makes of a body: in a turn where that is long. Texts of megabytes take seconds of a thread, and there
+    are few. A thread goes on where its client leaves, and has its turn until it ends.
+    """
+    if len(body) <= LONG:
+        return await work()
+    await turns.acquire()
+    working = asyncio.ensure_future(work())
+    working.add_done_callback(lambda _: turns.release())
+    return await asyncio.shield(working)
 
 
 async def aside(body: bytes, work: Callable[[], T]) -> T:

@@ -14,6 +14,7 @@ from team_files import key, write_team
 from tiny_models import write_tokenizer
 
 from headgate.engine.local import LocalModel
+from headgate.gateway.aside import LONG, in_turn
 
 Client = TestClient[Any, Any]
 TEXT = "the fox, ümlaut <|im_end|>"
@@ -129,3 +130,21 @@ async def test_of_long_texts_two_are_counted_at_a_time(client: Client, monkeypat
     go.set()
     assert await asyncio.gather(*long) == [200] * 4
     assert most == 2
+
+
+async def test_a_client_that_leaves_has_its_turn_until_its_text_is_counted() -> None:
+    """Its thread goes on: a few that come and leave would have all of them."""
+    turns, begun, go = asyncio.Semaphore(1), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await go.wait()
+
+    leaving = asyncio.create_task(in_turn(turns, bytes(LONG + 1), work))
+    await begun.wait()
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    assert leaving.cancelled()
+    assert turns.locked()
+    go.set()
+    await in_turn(turns, bytes(LONG + 1), work)

@@ -50,6 +50,5 @@ async def count_tokens(http: web.Request) -> web.Response:
     body = await read_body(http)
     request = await aside(body, partial(parse_count, body))
     destination = reader((await keys.backend(http)).routes, request.model, http[keys.PRINCIPAL])
-    async with in_turn(http.app[keys.COUNTING], body):
-        counted = TokensCount(len(await destination.tokens(prompted(request, http[keys.PRINCIPAL]))))
-    return json_reply(counted)
+    tokens = partial(destination.tokens, prompted(request, http[keys.PRINCIPAL]))
+    return json_reply(TokensCount(len(await in_turn(http.app[keys.COUNTING], body, tokens))))

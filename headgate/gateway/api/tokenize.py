@@ -25,11 +25,11 @@ async def tokenize(http: web.Request) -> web.Response:
     wanted = await aside(given, partial(parse_tokenize, given))
     destination = reader((await keys.backend(http)).routes, wanted.model, http[keys.PRINCIPAL])
     model = destination.model
-    async with in_turn(http.app[keys.COUNTING], given):
-        if wanted.conversation is not None:
-            tokens = await destination.tokens(prompted(wanted.conversation, http[keys.PRINCIPAL]))
-        else:
-            tokens = await model.encode(wanted.text, special=wanted.special)
+    if wanted.conversation is not None:
+        reading = partial(destination.tokens, prompted(wanted.conversation, http[keys.PRINCIPAL]))
+    else:
+        reading = partial(model.encode, wanted.text, special=wanted.special)
+    tokens = await in_turn(http.app[keys.COUNTING], given, reading)
     # A text may have millions of them.
     return await asyncio.to_thread(_tokenized, model, tokens, strings=wanted.strings)
 
