@@ -86,7 +86,7 @@ class Adapting:
     def _begin(self) -> tuple[Runner, AdaptedDecoder]:
         """What computes, which does not sleep from now on; it is woken first where it does."""
         while (runner := self._ask(self._lane.hold)) is None:
-            self._sleeper.wake().result()
+            self._wait(self._sleeper.wake())
         decoder = runner.adapted
         if decoder is None:
             self._ask(self._lane.unhold)
@@ -102,9 +102,11 @@ class Adapting:
 
     def _take(self, runner: Runner, tuning: Tuning | None, new: tuple[str, str, int] | None = None) -> bool:
         """On the step thread: compute with other adapters. False, and nothing changes, where somebody came meanwhile
-        for one that is not among them.
+        for one that is not among them, as for one that had the number of a `new` one.
         """
         numbers = set() if tuning is None else set(tuning.adapters)
+        if new is not None:
+            numbers.discard(new[2])
         if not self._lane.adapters_needed <= numbers:
             return False
         runner.tune(tuning)
@@ -149,6 +151,10 @@ class Adapting:
             return []
 
         self._call(command)
+        return self._wait(done)
+
+    def _wait(self, done: Future[T]) -> T:
+        """For what the step thread tells. EngineStopped where it tells nothing any more."""
         while self._running():
             with suppress(TimeoutError):
                 return done.result(_LOOK_S)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,9 @@ from headgate.bench.engine import all_answered
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, EngineStopped, UnknownModel
 from headgate.engine.local import LocalModel
-from headgate.engine.models.adapted import AdaptedDecoder
+from headgate.engine.models.adapted import AdaptedDecoder, LoadedAdapter, Tuning
+from headgate.engine.models.language_model import LanguageModel
+from headgate.engine.models.resting import ReadAgain
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
@@ -232,6 +234,75 @@ def test_who_was_on_his_way_to_an_adapter_never_gets_another(
     assert Running(engine, "a").whole() == alone(merged, "two", LONG)
     engine.remove_adapter("a")
     assert not numbers(engine)
+
+
+async def test_nobody_gets_the_adapter_that_has_the_number_of_his_own(
+    engine: Engine, folders: dict[str, Path], merged: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a number is taken again before the memory of the adapter that had it was given back."""
+    sleeper = engine.models["base"].sleeper
+    assert sleeper is not None
+    first = engine.add_adapter("base", "a", folders["one"])
+    await asyncio.wrap_future(sleeper.sleep())
+    engine.remove_adapter("a")  # which leaves it in memory
+    tuned_by, late = AdaptedDecoder.tuned_by, list[Running]()
+
+    def comes_meanwhile(self: AdaptedDecoder, adapters: Mapping[int, LoadedAdapter]) -> Tuning | None:
+        if [each.name for each in adapters.values()] == ["b"] and not late:
+            late.append(Running(engine, first))
+        return tuned_by(self, adapters)
+
+    monkeypatch.setattr(AdaptedDecoder, "tuned_by", comes_meanwhile)
+    engine.add_adapter("base", "b", folders["two"])
+    assert [each.whole() for each in late] == [alone(merged, "one", LONG)]
+    assert numbers(engine) == {2}
+    third = engine.add_adapter("base", "c", folders["one"])
+    await asyncio.wrap_future(sleeper.sleep())
+    engine.remove_adapter("c")
+    engine.add_adapter("base", "c", folders["three"])
+    assert numbers(engine) == {1, 2}
+    with pytest.raises(UnknownModel):
+        Running(engine, third)
+    assert ask(engine, [("b", PROMPT), ("c", PROMPT)]) == [alone(merged, name) for name in ("two", "three")]
+    for name in "bc":
+        engine.remove_adapter(name)
+    assert not numbers(engine)
+
+
+def test_who_adds_one_is_told_where_the_engine_stops(
+    base: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And does not wait for ever, as while a model wakes that nobody takes over any more."""
+    engine = Engine(SMALL)
+    engine.load(ModelSpec("base", base, dtype="float32"))
+    engine.start()
+    sleeper = engine.models["base"].sleeper
+    assert sleeper is not None
+    sleeper.sleep().result(60)
+    wakes, stopped = threading.Event(), threading.Event()
+    back = ReadAgain.back
+
+    def slow(self: ReadAgain) -> LanguageModel:
+        wakes.set()
+        assert stopped.wait(60)
+        return back(self)
+
+    monkeypatch.setattr(ReadAgain, "back", slow)
+    told: list[Exception] = []
+
+    def add() -> None:
+        try:
+            engine.add_adapter("base", "a", folders["one"])
+        except EngineStopped as error:
+            told.append(error)
+
+    adding = threading.Thread(target=add, daemon=True)
+    adding.start()
+    assert wakes.wait(60)
+    engine.stop()
+    stopped.set()
+    adding.join(20)
+    assert told
 
 
 async def test_sleep_keeps_what_was_added(engine: Engine, folders: dict[str, Path], merged: Engine) -> None:
