@@ -29,8 +29,11 @@ logger = logging.getLogger("headgate.gateway")
 
 def _settled(adapter: AddedAdapter) -> AddedAdapter:
     """The same by the whole path of its folder: the next start may be in another one."""
-    folder = Path(adapter.path).expanduser()
-    return adapter.model_copy(update={"path": str(folder.resolve())}) if folder.is_dir() else adapter
+    try:
+        folder = Path(adapter.path).expanduser()
+        return adapter.model_copy(update={"path": str(folder.resolve())}) if folder.is_dir() else adapter
+    except (OSError, RuntimeError):  # who is to load it says why
+        return adapter
 
 
 class Adapters:

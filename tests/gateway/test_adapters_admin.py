@@ -172,6 +172,9 @@ async def test_what_is_wrong_is_named(serve: Serve, folders: dict[str, Path], tm
         (damaged / file.name).write_bytes(file.read_bytes())
     config = json.loads((damaged / "adapter_config.json").read_text())
     (damaged / "adapter_config.json").write_text(json.dumps({**config, "use_dora": True}))
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    (deep / "adapter_config.json").write_text("[" * 100_000)
     good = {"model": "tiny", "id": "sql", "path": str(folders["one"])}
     for changes, status, param, why in (
         ({"model": "gpt-4"}, 404, "model", "Available: tiny, tiny-2"),
@@ -179,6 +182,9 @@ async def test_what_is_wrong_is_named(serve: Serve, folders: dict[str, Path], tm
         ({"path": str(tmp_path)}, 400, "path", "adapter_config.json: the file is missing"),
         ({"path": str(damaged)}, 400, "path", "use_dora is True, which is not supported"),
         ({"path": ""}, 400, "path", ""),
+        ({"path": "x" * 5000}, 400, "path", "no folder that can be read"),
+        ({"path": "~nobody-of-this-name/sql"}, 400, "path", "no folder that can be read"),
+        ({"path": str(deep)}, 400, "path", "adapter_config.json: cannot be read"),
         ({"id": "auto"}, 400, "id", "'auto' is a route"),
         ({"id": "a b"}, 400, "id", "pattern"),
         ({"id": "tiny-2"}, 409, "id", "is a model of the configuration"),

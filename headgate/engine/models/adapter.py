@@ -74,7 +74,11 @@ class Adapter:
             CheckpointError: a file is missing or damaged, or says what cannot be served; the message names the key.
         """
         self._path = folder / WEIGHTS
-        if not (folder / CONFIG).is_file():
+        try:
+            there = (folder / CONFIG).is_file()
+        except OSError as error:  # nobody may look into the folder
+            raise CheckpointError(f"{folder / CONFIG}: cannot be read: {error}") from error
+        if not there:
             raise CheckpointError(
                 f"{folder / CONFIG}: the file is missing; an adapter is a folder of PEFT's that has it"
             )

@@ -21,8 +21,7 @@ _FOLDERS = "*/*"
 
 def locate_adapter(source: str) -> Path:
     """The folder of a LoRA adapter, as `locate`."""
-    folder = Path(source).expanduser()
-    if folder.is_dir():
+    if (folder := _folder(source)) is not None:
         return folder
     if not _HUB_ID.fullmatch(source):
         raise CheckpointError(f"{source}: no such folder, and no hub id of the form owner/name")
@@ -40,8 +39,7 @@ def locate(source: str, *, weights: bool = True) -> Path:
     Raises:
         CheckpointError: there is no such folder, and the hub cannot give it, or gives what cannot be served.
     """
-    folder = Path(source).expanduser()
-    if folder.is_dir():
+    if (folder := _folder(source)) is not None:
         return folder
     if not _HUB_ID.fullmatch(source):
         raise CheckpointError(f"{source}: no such folder, and no hub id of the form owner/name")
@@ -61,6 +59,14 @@ def locate(source: str, *, weights: bool = True) -> Path:
     parts = shards(index) if index.is_file() and not (folder / WHOLE).is_file() else []
     # With the configuration, which is there: the hub's library warns where nothing matches.
     return _fetch(source, repository, commit, [_CONFIG, _NAMED_TEMPLATES, *parts])
+
+
+def _folder(source: str) -> Path | None:
+    try:
+        folder = Path(source).expanduser()
+        return folder if folder.is_dir() else None
+    except (OSError, RuntimeError) as error:  # it is too long, nobody may look, there is no such user
+        raise CheckpointError(f"{source[:200]}: no folder that can be read: {error}") from error
 
 
 def _fetch(source: str, repository: str, revision: str, files: Sequence[str], without: str | None = None) -> Path:

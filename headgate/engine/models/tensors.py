@@ -62,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: the file is missing; a model is a Hugging Face folder that has it") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: must hold a JSON object, holds {type(content).__name__}")
