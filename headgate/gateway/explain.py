@@ -134,7 +134,7 @@ async def explained(routes: Routes, request: ChatRequest, principal: Principal, 
     if model in plan.refusals:
         raise plan.refusals[model]
     if model not in plan.prepared:  # one that is named is not weighed
-        await routes.destinations[model].prepare(request)
+        await routes.destination(model).prepare(request)
     return route_report(plan, config)
 
 
@@ -142,7 +142,7 @@ async def _keeps(routes: Routes, request: ChatRequest) -> str:
     """What keeps an experiment's model from answering, as far as that is known before it is asked."""
     if not routes.up(request.model):
         return "down"
-    model = routes.destinations[request.model]
+    model = routes.destination(request.model)
     if (stands := model.live()) is not None and not stands.ready:
         return "asleep"
     try:

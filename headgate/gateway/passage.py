@@ -6,7 +6,7 @@ that have to be made.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from types import TracebackType
 
@@ -64,6 +64,11 @@ class Gate:
         self.clock = clock
         self.retries = Retries(clock=clock)
         self._routes = routes
+
+    @property
+    def there(self) -> Container[str]:
+        """Ids of the models that there are."""
+        return self._routes.destinations
 
     def question(self, asked: Asked, entered: ChatRequest, principal: Principal) -> Question | Bypass:
         """What to ask the cache for a request as it was let in, which may be another than its team asked."""
@@ -181,7 +186,7 @@ class Passage:
         reading = self._reading
         if reading is not None and reading.asked is not None:
             return reading.asked
-        request, experiment = as_team(self._request, self._principal)
+        request, experiment = as_team(self._request, self._principal, self._gate.there)
         asked = Asked(capped(request, self._principal.policy.limits), experiment)
         if reading is not None:
             reading.asked = asked

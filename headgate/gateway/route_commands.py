@@ -89,7 +89,8 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
         routes = await configured_routes(settings, embedder_folder(settings)[0])
         roster = read_roster(settings, os.environ)
         who = roster.principal(team, key_id)
-        request = capped(as_team(parse_chat(body, CacheControl()), who)[0], who.policy.limits)
+        request, _ = as_team(parse_chat(body, CacheControl()), who, routes.destinations)
+        request = capped(request, who.policy.limits)
         report: dict[str, Any] = msgspec.to_builtins(await explained(routes, request, who, roster.revision))
         return report
 

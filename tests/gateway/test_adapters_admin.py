@@ -260,6 +260,11 @@ async def test_the_next_start_has_them(
     for file in lost.iterdir():
         file.unlink()
     lost.rmdir()
+    experiment = {"defaults": {"experiments": {"weights": {"lost": 1}}}}
+    async with site(tiny_checkpoint, **storage, **experiment) as client:
+        for path in (CHAT, "/admin/route"):  # its share is answered by the others
+            status, body = await post(client, path, {**BODY, "model": "auto"})
+            assert (status, body["model"] in ("tiny", "tiny-2", "sql")) == (200, True)
     teams = tmp_path / "teams"
     write_team(teams, "red", keys=[key("RED", role="admin")], models={"allow": ["sql", "lost"]})
     client = await serve(**storage, teams=teams)

@@ -28,5 +28,5 @@ async def explain(http: web.Request) -> web.Response:
         except LookupError as error:
             raise invalid(f"Nobody to explain for: {error.args[0]}.", "team") from None
     routes = (await keys.backend(http)).routes
-    request = http.app[keys.ADMISSION].foreseen(as_team(request, who)[0], who)
+    request = http.app[keys.ADMISSION].foreseen(as_team(request, who, routes.destinations)[0], who)
     return json_reply(await explained(routes, request, who, roster.revision))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from headgate.engine.request import Priority
@@ -16,8 +16,11 @@ from headgate.gateway.wire.errors import invalid
 AUTO = "auto"
 
 
-def as_team(request: ChatRequest, principal: Principal) -> tuple[ChatRequest, str]:
+def as_team(request: ChatRequest, principal: Principal, there: Container[str] | None = None) -> tuple[ChatRequest, str]:
     """The request as its team has it, and the arm of the team's experiment that it is of; an empty text: of none.
+
+    `there`: the models that there are. The router chooses where an arm is none of them, as an adapter that was added
+    and could not be served again.
 
     ApiError 400 where it names no model and the team has no default.
     """
@@ -26,6 +29,8 @@ def as_team(request: ChatRequest, principal: Principal) -> tuple[ChatRequest, st
         request = replace(request, drops=True)
     weights = _open_arms(principal) if request.model == AUTO else {}
     arm = arm_of(request, principal, weights) if weights else ""
+    if there is not None and arm not in there:
+        arm = ""
     return prompted(replace(request, model=arm, arm=True) if arm else request, principal), arm
 
 
