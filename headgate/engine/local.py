@@ -15,7 +15,7 @@ from copy import copy
 from typing import Any
 
 from headgate.engine.choice import ChoiceStream, TextDelta, merge, singly
-from headgate.engine.errors import ProbeFailed, ScoringFailed
+from headgate.engine.errors import ProbeFailed, ScoringFailed, UnknownModel
 from headgate.engine.judged import Probe, Score
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
@@ -273,7 +273,7 @@ class LocalModel:
         `top`: how many of the likeliest tokens come beside each.
 
         Raises:
-            PromptTooLong, EngineStopped, ValueError: the request was not taken.
+            PromptTooLong, EngineStopped, UnknownModel, ValueError: the request was not taken.
             ScoringFailed: the engine ended it with an error or on its way down.
         """
         if not continuation:
@@ -290,6 +290,8 @@ class LocalModel:
                 revision=self._revision,
             )
         )
+        if finish.cause == "gone":
+            raise UnknownModel(finish.error)
         if finish.reason != "stop":
             raise ScoringFailed(finish.error or "the engine is stopping")
         return Score(tuple(score for delta in deltas for score in delta.scores), finish)

@@ -252,7 +252,10 @@ class LocalDestination:
         spoken = Spoken(request, self._model, prepared.prompt)
         echo: Echo | None = None
         if request.echo:
-            echo = await echoed(request, self._model, prepared.prompt, request_id, principal.team)
+            try:
+                echo = await echoed(request, self._model, prepared.prompt, request_id, principal.team)
+            except UnknownModel:
+                raise adapter_gone(self.id) from None
             ended: AnswerFinish | None = "length" if request.max_tokens == 0 else None
             for index in range(request.n):
                 yield Chunk(index, echo.text, echo.logprobs, ended)

@@ -139,6 +139,17 @@ async def test_who_is_answered_when_it_goes_is_answered_to_the_end(serve: Serve,
     assert rest.rstrip().endswith("[DONE]")
 
 
+async def test_who_comes_too_late_is_told_to_ask_again(serve: Serve, folders: dict[str, Path]) -> None:
+    client = await serve()
+    await add(client, folders["one"])
+    client.app[keys.LOADER]._engine.remove_adapter("sql")  # routes are told of it first, as a rule
+    echo = {"model": "sql", "prompt": "Since when?", "echo": True, "logprobs": 1, "max_tokens": 4}
+    for path, body in ((CHAT, {**BODY, "model": "sql"}), ("/v1/completions", echo)):
+        response = await client.post(path, json=body)
+        assert (response.status, response.headers["Retry-After"]) == (503, "1")
+        assert "'sql' was changed or taken away" in (await response.json())["error"]["message"]
+
+
 async def test_others_are_answered_while_one_is_loaded(
     serve: Serve, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
