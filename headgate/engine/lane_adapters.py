@@ -35,7 +35,7 @@ class LaneAdapters:
     @property
     def names(self) -> Collection[str]:
         """Of those that can be asked for; may be asked from another thread."""
-        return self._revisions.keys()
+        return tuple(self._revisions)
 
     @property
     def numbers(self) -> set[int]:
