@@ -17,6 +17,7 @@ import torch
 from headgate.engine.adapting import Adapting
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.cpu_time import bounded_threads
+from headgate.engine.describing import adapted_info, model_info
 from headgate.engine.device import computing_on, open_device
 from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, UnknownModel, lacks_memory
 from headgate.engine.graphs import Recorder, recorder
@@ -33,10 +34,7 @@ from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
 from headgate.engine.local import LocalModel
 from headgate.engine.loop import Listener, StepLoop
-from headgate.engine.model_info import ModelInfo
-from headgate.engine.models.adapted import AdapterFacts
 from headgate.engine.models.decoder import Decoder
-from headgate.engine.models.generation import hand_over, sampling_defaults
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import LoadedDecoder, computed_in
 from headgate.engine.models.loading import load_model
@@ -50,10 +48,7 @@ from headgate.engine.scheduler import Scheduler
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.sleeper import Sleeper
 from headgate.engine.text.chat_template import ChatTemplate
-from headgate.engine.text.folder import text_revision
-from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
-from headgate.engine.text.tool_calls import tool_format
 from headgate.engine.tiering import Tiering, model_parts
 from headgate.engine.trial import Shapes, proved
 
@@ -185,7 +180,7 @@ class Engine:
             if lacks_memory(error):
                 raise ModelsTooLarge(self.device, error) from error
             raise
-        added = base.adapted(_adapted_info(base.info, name, facts))
+        added = base.adapted(adapted_info(base.info, name, facts))
         self._models = {**self._models, name: added}
         return added
 
@@ -257,7 +252,7 @@ class Engine:
             model = self._serve(spec, decoder, tokenizer, blocks, states, per_token)
             self._models[spec.name] = self._lanes[spec.name] = model
             for name, facts in decoder.adapters.items():
-                self._models[name] = model.adapted(_adapted_info(model.info, name, facts))
+                self._models[name] = model.adapted(adapted_info(model.info, name, facts))
 
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         try:
@@ -368,32 +363,8 @@ class Engine:
         )
         self._loop.attach(spec.name, lane, sleeper.rouse, [*loaded.adapters])
         template = ChatTemplate.load(spec.path)
-        thinking = thinks(template, tokenizer)
-        info = ModelInfo(
-            name=spec.name,
-            path=str(spec.path),
-            architecture=decoder.spec.architecture,
-            context_length=lane.context_length,
-            vocab_size=decoder.spec.vocab_size,
-            parameters=loaded.parameters,
-            active_parameters=loaded.active_parameters,
-            weight_bytes=decoder.weight_bytes,
-            expert_bytes=decoder.expert_bytes,
-            experts=decoder.spec.expert_count,
-            experts_per_token=decoder.spec.experts_per_token,
-            kv_bytes_per_token=self._kv_bytes_per_token(loaded),
-            dtype=str(decoder.dtype).removeprefix("torch."),
-            weights=spec.weights,
-            device=str(self.device),
-            revision=loaded.revision,
-            defaults=sampling_defaults(spec.path, decoder.spec.vocab_size),
-            text_revision=text_revision(spec.path),
-            tool_calls=tool_format(template, spec.tool_calls, harmony=thinking == "harmony"),
-            thinks=thinking,
-            hand_over=hand_over(spec.path),
-            state_bytes=state_bytes(decoder.spec),
-            max_running=settings.max_running,
-            max_step_tokens=settings.max_step_tokens,
+        info = model_info(
+            spec, loaded, tokenizer, template, settings, context_length=lane.context_length, device=self.device
         )
         return LocalModel(info, tokenizer, template, self._loop, sleeper)
 
@@ -455,15 +426,3 @@ class Engine:
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
         decoder = loaded.decoder
         return kv_bytes_per_token(decoder.spec, kv_dtype(self._settings.kv_dtype, decoder.dtype))
-
-
-def _adapted_info(base: ModelInfo, name: str, facts: AdapterFacts) -> ModelInfo:
-    return replace(
-        base,
-        name=name,
-        adapter_of=base.name,
-        parameters=base.parameters + facts.parameters,
-        active_parameters=base.active_parameters + facts.parameters,
-        weight_bytes=base.weight_bytes + facts.nbytes,
-        revision=facts.revision,
-    )

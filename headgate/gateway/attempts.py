@@ -18,8 +18,9 @@ import msgspec
 
 from headgate.gateway.destinations import Destination, Outcome, Pieces
 from headgate.gateway.passage import Job
+from headgate.gateway.plan import Plan
 from headgate.gateway.request import Chunk
-from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.routes import Routes
 from headgate.gateway.teams.metering import Cut, metered
 from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.failures import cause_of

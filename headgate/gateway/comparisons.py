@@ -27,8 +27,9 @@ from headgate.gateway.backlog import Backlog
 from headgate.gateway.checkpoints import model_identity
 from headgate.gateway.destinations import Outcome, whole
 from headgate.gateway.lessons import Lessons, Pair
+from headgate.gateway.plan import Plan
 from headgate.gateway.request import ChatRequest, Choice
-from headgate.gateway.routes import AUTO, Plan, Routes
+from headgate.gateway.routes import AUTO, Routes
 from headgate.gateway.routing_settings import OutcomesSection
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal

@@ -19,9 +19,10 @@ from headgate.engine.text.tool_calls import tool_format
 from headgate.gateway.checkpoints import adapter_path, model_path
 from headgate.gateway.destinations import Destination, Live, Prepared
 from headgate.gateway.local_destination import LocalDestination, start_rates
+from headgate.gateway.plan import Plan
 from headgate.gateway.quality import learned
 from headgate.gateway.request import ChatRequest
-from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.routes import Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.destination import UpstreamDestination

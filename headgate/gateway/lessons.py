@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.feedback.records import GOOD
+from headgate.gateway.plan import Plan
 from headgate.gateway.request import Choice
-from headgate.gateway.routes import Plan
 from headgate.gateway.teams.keys import Principal
 from headgate.routing.outcome_log import LoggedOutcome, OutcomeLog
 from headgate.routing.outcomes import Attempt

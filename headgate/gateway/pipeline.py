@@ -21,10 +21,11 @@ from headgate.gateway.comparisons import Comparisons
 from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.events import CacheVerdict, Event, Events, Opened, Solo
 from headgate.gateway.passage import Gate, Job, Passage
+from headgate.gateway.plan import Plan
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.readings import Reading
 from headgate.gateway.request import ChatRequest, Chunk, Draft, Joiner
-from headgate.gateway.routes import Plan, Routes, fingerprint
+from headgate.gateway.routes import Routes, fingerprint
 from headgate.gateway.shadows import Answered, Shadows
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal

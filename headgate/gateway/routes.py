@@ -9,13 +9,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from headgate.cache.embedder import BatchEmbedder, Vector
 from headgate.gateway.destinations import Destination, Live, Prepared, Read
 from headgate.gateway.inputs import refuse_untaken
+from headgate.gateway.plan import Plan
 from headgate.gateway.policies import Cascades, InForce, Policies, uncalibrated
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.route_features import features_of, hash_of, needs_of, system_of
@@ -36,54 +37,15 @@ from headgate.routing.breaker import Breaker, BreakerLimits
 from headgate.routing.budget import Claim
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.core import cores
-from headgate.routing.policy import Decision, Judgement, Policy, Router
+from headgate.routing.policy import Judgement, Policy, Router
 from headgate.routing.price import AnswerLengths, Neighbour, Signals, Tariff, price
 from headgate.routing.session import Sessions, session_key
 from headgate.routing.types import Destination as Candidate
-from headgate.routing.types import NoneReady, NoRoute, QualityModel, Route, RouteFeatures, Tier
+from headgate.routing.types import NoneReady, NoRoute, QualityModel, Tier
 
 AUTO = "auto"
 POLICIES = (AUTO, "small", "large")
 _NEW = Judgement()
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Where a request goes, and what is needed to send it there or elsewhere."""
-
-    decision: Decision
-    in_force: InForce
-    prepared: Mapping[str, Prepared] = field(default_factory=dict)
-    """The request as each destination that takes it would run it; none where it names its model."""
-    refusals: Mapping[str, ApiError] = field(default_factory=dict)
-    session: str = ""
-    features: str = ""
-    """A keyed hash of what was decided over."""
-    choose_s: float = 0.0
-    """What deciding took, but for embedding the text."""
-    read: RouteFeatures | None = None
-    """What was decided over; None where the request names its model."""
-
-    @property
-    def route(self) -> Route:
-        """The decision's."""
-        return self.decision.route
-
-    def because(self, reason: str) -> Plan:
-        """The same for another reason."""
-        return replace(self, decision=replace(self.decision, route=replace(self.route, reason=reason)))
-
-    def tier_of(self, model: str) -> Tier | None:
-        """The tier of a model that was weighed."""
-        return next((w.destination.tier for w in self.decision.weighed if w.destination.name == model), None)
-
-    @property
-    def predicted_s(self) -> float | None:
-        """Seconds until the last token, by the price at which the model was chosen."""
-        for weighed in self.decision.weighed:
-            if weighed.destination.name == self.route.model and weighed.destination.price is not None:
-                return weighed.destination.price.seconds
-        return None
 
 
 class Routes:
