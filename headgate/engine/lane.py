@@ -12,6 +12,7 @@ from headgate.engine.chunk import Chunk
 from headgate.engine.errors import lacks_memory
 from headgate.engine.inputs import Interrupt
 from headgate.engine.lane_adapters import LaneAdapters
+from headgate.engine.lane_counts import LaneCounts
 from headgate.engine.request import (
     Delta,
     ErrorCause,
@@ -60,14 +61,12 @@ class Lane:
         self._held = 0
         self._scheduler = scheduler
         self._runner: Runner | None = runner
-        self._forward_before = 0.0  # seconds of the runners before this one
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._deciding_s = 0.0  # of the last steps, around them
         self._eos_ids = frozenset(eos_ids)
         self._arrivals = 0
-        self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = self._short_steps = 0
-        self._step_seconds = self._background_seconds = 0.0
+        self._counts = LaneCounts()
         self._noise = random.Random()
         self._pace = math.inf  # seconds of a step, by the latest without proposed tokens
         self._planner = Planner()
@@ -117,31 +116,7 @@ class Lane:
     @property
     def stats(self) -> ModelStats:
         """Current figures; consistent to within one step when read from another thread."""
-        tables, runner = self._scheduler.tables, self._runner
-        return ModelStats(
-            running=len(self._scheduler.running),
-            waiting=self._scheduler.waiting_count,
-            pending_tokens=self._scheduler.pending_tokens,
-            kv_blocks_used=tables.total_blocks - tables.free_blocks,
-            kv_blocks_total=tables.total_blocks,
-            kv_bytes=0 if runner is None else runner.kv_bytes,
-            prefix_queries=self._scheduler.queried_tokens,
-            prefix_hits=self._scheduler.hit_tokens,
-            preemptions=self._scheduler.preemptions,
-            prompt_tokens=self._prompt_tokens,
-            generated_tokens=self._generated_tokens,
-            steps=self._steps,
-            step_seconds=self._step_seconds,
-            forward_seconds=self._forward_before + (0.0 if runner is None else runner.forward_seconds),
-            failed_steps=self._failed_steps,
-            short_steps=self._short_steps,
-            background=len(self._scheduler.background),
-            background_preemptions=self._scheduler.background.preemptions,
-            background_seconds=self._background_seconds,
-            pinned_blocks=self._scheduler.pins.blocks,
-            unrecorded=0 if runner is None else runner.unrecorded,
-            tiers=None if self._tiers is None else self._tiers.stats,
-        )
+        return self._counts.stats(self._scheduler, self._runner)
 
     def resident(self, tenant: str, prompt: tuple[int, ...], model: str = "") -> int:
         """Tokens of a prompt that need not be computed for a model; may be asked from another thread."""
@@ -222,7 +197,7 @@ class Lane:
         if self._tiers is not None:
             self._tiers.attach(None)
         if self._runner is not None:
-            self._forward_before += self._runner.forward_seconds
+            self._counts.forward_before += self._runner.forward_seconds
             self._runner.release()
             self._runner = None
         return ended
@@ -286,11 +261,11 @@ class Lane:
         except Exception as error:
             short = lacks_memory(error)
             if short and self._scheduler.shrink(chunks):
-                self._short_steps += 1
+                self._counts.short_steps += 1
                 logger.warning("a step of %d sequences does not fit the device's memory: %s", len(chunks), error)
                 return []
             logger.exception("a step of %d sequences failed", len(chunks))
-            self._failed_steps += 1
+            self._counts.failed_steps += 1
             cause: ErrorCause = "memory" if short else "fault"
             return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}", cause) for chunk in chunks]
         self._scheduler.room.fitted()
@@ -354,20 +329,11 @@ class Lane:
         return chunks, {chunk.sequence: len(chunk.drafted) for chunk in chunks if chunk.drafted}
 
     def _account(self, chunks: list[Chunk], steps: int, seconds: float) -> None:
-        self._steps += steps
-        self._step_seconds += seconds
         total = sum(chunk.count for chunk in chunks)
         self.tally.stepped(total, steps)
         if self._tiers is not None and steps == 1:
             self._tiers.computed(total, seconds)
-        for chunk in chunks:
-            sequence = chunk.sequence
-            share = seconds * chunk.count / total
-            sequence.device_s += share
-            if sequence.background:
-                self._background_seconds += share
-            if chunk.start < sequence.prompt_length:
-                self._prompt_tokens += min(chunk.count, sequence.prompt_length - chunk.start)
+        self._counts.stepped(chunks, total, steps, seconds)
 
     def _report(self, found: Sampled | Probed | Scored, now: float) -> Delta:
         if isinstance(found, Sampled):
@@ -389,7 +355,7 @@ class Lane:
         self.tally.emitted(sequence, len(tokens), now)
         if sequence.first_token_at is None:
             sequence.first_token_at = now
-        self._generated_tokens += len(tokens)
+        self._counts.generated_tokens += len(tokens)
         logprobs = tuple(sampled.logprobs)
         if tokens[-1] in sequence.ends:
             return self._end(sequence, "stop", tokens, logprobs)
