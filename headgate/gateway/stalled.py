@@ -13,6 +13,7 @@ import fcntl
 import socket
 import struct
 import termios
+from weakref import WeakKeyDictionary
 
 _LOOKS = 4
 """So often is looked while nothing may be taken."""
@@ -26,7 +27,8 @@ class Sending:
     def __init__(self, longest_s: float) -> None:
         """End a connection whose client takes nothing of what is sent for `longest_s` seconds or a quarter more."""
         self._longest_s = longest_s
-        self._seen: dict[asyncio.Transport, tuple[int | None, float]] = {}
+        # Not of those that are gone: there may be many between two looks.
+        self._seen: WeakKeyDictionary[asyncio.Transport, tuple[int | None, float]] = WeakKeyDictionary()
         self._looking = False
 
     def watch(self, transport: asyncio.Transport | None) -> None:
