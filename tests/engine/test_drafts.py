@@ -278,6 +278,16 @@ def test_a_draft_is_followed_and_found_again(answer: Seq[int], accepted: int, re
     assert (draft.accepted, draft.rejected) == (accepted, rejected)
 
 
+def test_a_place_before_a_wrong_one_counts_as_well() -> None:
+    """What was proposed first lies further on in the draft than what was right."""
+    draft, sequence = Draft((2, 2, 2, 3, 3, 2, 1), 1), [40]
+    for token in (3, 3, 2, 2, 2, 3, 3, 2, 1, 3):
+        proposed = draft.propose(2) if draft.left else ()
+        sequence.append(token)
+        draft.follow(sequence, 1, len(proposed))
+    assert (draft.accepted, draft.rejected) == (4, 2)
+
+
 def test_no_draft_makes_the_search_for_a_lost_place_long() -> None:
     """The bytes of one are those of what is looked for wherever one begins but at its numbers."""
 

@@ -54,7 +54,7 @@ class Draft:
         self._guessed = True  # whether the tokens before that do not say so
         self._behind = 0  # the draft before this is not looked for any more
         self._first, self._further = Odds(1, 1), Odds(3, 1)
-        self._looked_at = 0  # the draft's end of what was proposed so far
+        self._proposed = bytearray(len(tokens))  # 1 where a token was: places may lie before what was, too
         self._checked = 0
         self.accepted = 0
         """Tokens of the answer that were proposed."""
@@ -96,8 +96,8 @@ class Draft:
         if proposed:
             assert self._place is not None
             end = self._place + proposed
-            self._checked += max(0, end - max(self._place, self._looked_at))
-            self._looked_at = max(self._looked_at, end)
+            self._checked += self._proposed.count(0, self._place, end)
+            self._proposed[self._place : end] = b"\1" * proposed
             if not new:
                 self._place, self._behind = None, len(self._tokens)
         for number, at in enumerate(range(len(sequence) - new, len(sequence))):
