@@ -45,6 +45,20 @@ def measure(device: torch.device, rounds: int = 5) -> Ceilings:
         return thread.submit(_measure, device, rounds).result()
 
 
+def gpu_ceilings(
+    device: torch.device, time: Callable[[Callable[[], object]], float], copied: int = 1 << 32, edge: int = 8192
+) -> Ceilings:
+    """Bytes per second of a copy of `copied` bytes, read and written, and a bfloat16 product of `edge` cubed.
+
+    `time` gives the median seconds of a call, with cold caches.
+    """
+    source = torch.ones(copied // 2, dtype=torch.bfloat16, device=device)
+    target = torch.empty_like(source)
+    rate = 2 * copied / time(partial(target.copy_, source))
+    a, b = (torch.randn(edge, edge, device=device).bfloat16() for _ in range(2))
+    return Ceilings(device_name(device), 0, rate, {"bfloat16": 2 * edge**3 / time(partial(torch.matmul, a, b))})
+
+
 def _measure(device: torch.device, rounds: int) -> Ceilings:
     source = torch.ones(_READ_BYTES // 4, dtype=torch.float32, device=device)
     read_s = _best(source.sum, device, rounds)

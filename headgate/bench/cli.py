@@ -91,7 +91,6 @@ for command in (
 @click.option(
     "--tokens", type=click.IntRange(min=64), default=1024, show_default=True, help="Of the prompt of restart."
 )
-@click.option("--one-by-one", is_flag=True, help="Also run the mixed requests one after another.")
 @click.option(
     "--against",
     help="Other engines to run in alternation with ours on a random checkpoint, separated by commas: "
@@ -122,7 +121,6 @@ def engine(
     new: int | None,
     requests: int,
     tokens: int,
-    one_by_one: bool,
     against: str | None,
     peers: Path,
     prepare: bool,
@@ -137,7 +135,7 @@ def engine(
     """
     need_matplotlib(plot_file)
     if "restart" in workloads:
-        if len(workloads) > 1 or against or prepare or plot_file or one_by_one:
+        if len(workloads) > 1 or against or prepare or plot_file:
             raise click.UsageError("restart runs alone, with --model, --weights, --device, --threads, --kernels, "
                                    "--rounds, --tokens and --json")  # fmt: skip
         settings = EngineSettings(device=device, threads=threads, kernels=kernels)
@@ -161,8 +159,6 @@ def engine(
         return
     if prepare or plot_file is not None:
         raise click.UsageError("--prepare and --plot belong to --against")
-    if one_by_one and mixed(requests) not in chosen:
-        raise click.UsageError("--one-by-one is of the mixed workload, which is not among those to be run")
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
         settings = EngineSettings(device=device, threads=threads, prefix_cache=False, kernels=kernels)
@@ -179,7 +175,6 @@ def engine(
             runner = EngineBench(served, "bench")
             runner.run(Workload("warm-up", ((16, 4),)))
             figures = [runner.figure(w, [runner.run(w) for _ in range(rounds)], measured) for w in chosen]
-            serial_s = runner.run_one_by_one(mixed(requests)) if one_by_one else None
         except RuntimeError as error:
             raise click.ClickException(str(error)) from None
         finally:
@@ -192,12 +187,6 @@ def engine(
         + ", ".join(f"{dtype} {flops / 1e9:.0f} GFLOP/s" for dtype, flops in measured.flops.items())
         + f"; kernels: {used}; torch {torch.__version__}, {date.today()}"
     )
-    if serial_s is not None:
-        work = mixed(requests)
-        together = work.new_tokens / next(f.tokens_s for f in figures if f.workload == work.name)
-        console.print(
-            f"mixed, one after another: {serial_s:.2f} s; all at once: {together:.2f} s; {serial_s / together:.2f}x"
-        )
     write_json(
         json_file,
         {
@@ -213,7 +202,6 @@ def engine(
             "read_gb_s": measured.read_bytes_s / 1e9,
             "gflop_s": {dtype: flops / 1e9 for dtype, flops in measured.flops.items()},
             "figures": [asdict(f) for f in figures],
-            "mixed_one_by_one_s": serial_s,
         },
     )
 

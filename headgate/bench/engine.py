@@ -118,10 +118,6 @@ class EngineBench:
         """One round, all requests at once."""
         return self.time(list(self._prompts.fill(workload)))
 
-    def run_one_by_one(self, workload: Workload) -> float:
-        """Seconds for the same requests, each submitted when the one before has ended."""
-        return sum(self.time([request]).total_s for request in self._prompts.fill(workload))
-
     def figure(self, workload: Workload, timings: Sequence[Timing], ceilings: Ceilings) -> Figure:
         """Medians and shares of the rounds of one workload."""
         info = self._model.info

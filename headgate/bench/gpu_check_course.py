@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headgate.bench.ceilings import Ceilings
+from headgate.bench.ceilings import Ceilings, gpu_ceilings
 from headgate.bench.checkpoints import write_random, write_without_weights
 from headgate.bench.gpu_check_adapters import adapters_checked
 from headgate.bench.gpu_check_engine import engine_speed, workloads
@@ -21,17 +20,6 @@ from headgate.bench.gpu_check_http import http_speed
 from headgate.bench.gpu_check_parity import parity
 from headgate.bench.gpu_check_prompts import first_tokens
 from headgate.bench.gpu_check_sleep import start_and_sleep
-from headgate.bench.gpu_check_speed import (
-    attention_work,
-    choosing_work,
-    fp8_mixture_work,
-    fp8_work,
-    gpu_ceilings,
-    linear_work,
-    mixture_work,
-    row_work,
-    timed,
-)
 from headgate.bench.gpu_check_stages import Stage, StageFailed
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.workloads import Workload, decode
@@ -40,15 +28,13 @@ from headgate.engine.kernels.checks.inputs import Draw, Sizes
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.kernels.checks.operations import kernel_checks
 from headgate.engine.kernels.checks.rows import row_checks
-from headgate.engine.kernels.choice import KernelSet, choose_kernels
-from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.settings import EngineSettings
 
-_KINDS: tuple[KernelSet, KernelSet] = "triton", "reference"
-_ROUNDED: tuple[WeightFormat, ...] = "int8", "int4"
-_MIXTURE = Sizes(hidden=2048)
-"""Qwen3-30B-A3B's."""
-_ENGINE = EngineSettings(device="cuda", prefix_cache=False, max_running=256, max_step_tokens=8192, kv_bytes=32 << 30)
+_ENGINE = EngineSettings(
+    device="cuda", kernels="triton", decode_ahead=True, prefix_cache=False, max_running=256, max_step_tokens=8192,
+    kv_bytes=32 << 30,
+)  # fmt: skip
 """Memory for nearly all of 256 sequences of Qwen3-0.6B at once, and few enough for a GPU of 48 GB."""
 
 _CROWD = Workload("128 after 1024", ((1024, 64),) * 128)
@@ -62,30 +48,29 @@ def stages(scratch: Path) -> Iterator[Stage]:
     def ceilings() -> Ceilings:
         return gpu_ceilings(device, median_seconds)
 
-    def engine(shape: str, kernels: KernelSet, *, ahead: bool) -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels=kernels, decode_ahead=ahead)
-        profiled = (decode(1),) if ahead else ()
-        return engine_speed(write_random(shape, scratch), settings, ceilings(), workloads(), profiled=profiled)
+    def engine(shape: str) -> Iterator[Line]:
+        folder = write_random(shape, scratch)
+        return engine_speed(folder, _ENGINE, ceilings(), workloads(), profiled=(decode(1),))
 
     def start() -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
+        settings = replace(_ENGINE, max_running=8, kv_bytes=8 << 30)
         return start_and_sleep(write_random("qwen3-0.6b", scratch), settings, lambda: torch.cuda.mem_get_info()[0])
 
     def adapters() -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=32, kv_bytes=8 << 30)
+        settings = replace(_ENGINE, max_running=32, kv_bytes=8 << 30)
         return adapters_checked(write_random("qwen3-0.6b", scratch), settings, scratch, 32, 128)
 
     def prompts() -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
+        settings = replace(_ENGINE, max_running=8, kv_bytes=8 << 30)
         return first_tokens(write_random("qwen3-0.6b", scratch), settings)
 
     def mixed_prompts() -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
+        settings = replace(_ENGINE, max_running=8, kv_bytes=8 << 30)
         folder = write_without_weights("qwen3-30b-a3b", QWEN3_30B_A3B, scratch)
         return first_tokens(folder, settings, partial(RandomTensors, device=device, fp8=True))
 
     def http() -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=60 << 30)
+        settings = replace(_ENGINE, max_running=512, kv_bytes=60 << 30)
         free = torch.cuda.mem_get_info()[0]
         return http_speed(write_random("qwen3-0.6b", scratch), settings, scratch, free=free)
 
@@ -95,12 +80,11 @@ def stages(scratch: Path) -> Iterator[Stage]:
         work = *(decode(batch) for batch in (1, 32, 128)), script
         return floor_speed(write_random("qwen3-0.6b", scratch), "cuda", work)
 
-    def speed(shape: str, kernels: KernelSet, *, ahead: bool) -> Stage:
-        name = f"speed of the engine, {shape}, {kernels}, {'a step ahead' if ahead else 'step by step'}"
-        return Stage(name, 30, partial(engine, shape, kernels, ahead=ahead))
+    def speed(shape: str) -> Stage:
+        return Stage(f"speed of the engine, {shape}", 30, partial(engine, shape))
 
     def large(name: str, config: Mapping[str, Any], work: Sequence[Workload], *, fp8: bool) -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=128, kv_bytes=16 << 30)
+        settings = replace(_ENGINE, max_running=128, kv_bytes=16 << 30)
         folder = write_without_weights(name, config, scratch)
         tensors = partial(RandomTensors, device=device, fp8=fp8)
         yield from engine_speed(folder, settings, ceilings(), work, tensors, profiled=(decode(1),))
@@ -113,7 +97,7 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield Stage("kernels, bfloat16", 50, partial(_checked, device, torch.bfloat16))
     yield Stage("steps on rows", 30, partial(_rows_checked, device))
     yield Stage("parity", 60, partial(parity, "triton", "cuda"))
-    yield speed("qwen3-0.6b", "triton", ahead=True)
+    yield speed("qwen3-0.6b")
     yield Stage("start and sleep", 30, start)
     yield Stage("first tokens, qwen3-0.6b", 30, prompts)
     yield Stage("adapters", 30, adapters)
@@ -125,13 +109,8 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield heavy("llama-3-8b", LLAMA_3_8B, (Workload("prompt of 8192", ((8192, 1),)), decode(1)), fp8=False)
     yield Stage("FlashInfer", 40, partial(_flashinfer, device))
     yield Stage("floor: continuous batching of transformers, qwen3-0.6b", 20, floor)
-    yield speed("qwen3-moe", "triton", ahead=True)
+    yield speed("qwen3-moe")
     yield Stage("kernels, float32", 40, partial(_checked, device, torch.float32))
-    yield Stage("speed of kernels", 60, lambda: _timed(device, ceilings()))
-    for shape in ("qwen3-0.6b", "qwen3-moe"):
-        yield speed(shape, "triton", ahead=False)
-    for shape in ("qwen3-0.6b", "qwen3-moe"):
-        yield speed(shape, "reference", ahead=False)
 
 
 def _ceilings(found: Ceilings) -> Iterator[Line]:
@@ -173,23 +152,6 @@ def _checked(device: torch.device, dtype: torch.dtype) -> Iterator[Line]:
 def _fp8_checked(device: torch.device) -> Iterator[Line]:
     with torch.inference_mode():
         yield from fp8_checks(choose_kernels("triton", device).kernels, Draw(device, torch.bfloat16), Sizes())
-
-
-def _timed(device: torch.device, ceilings: Ceilings) -> Iterator[Line]:
-    ours, plain = (choose_kernels(kind, device).kernels for kind in _KINDS)
-    draw, sizes = Draw(device, torch.bfloat16), Sizes()
-    with torch.inference_mode():
-        for work in chain(
-            *(row_work(draw, sizes, tokens) for tokens in (1, 128, 8192)),
-            attention_work(draw, sizes, (1, 8, 32, 128), 1024, 8192),
-            *(linear_work(draw, (ours, plain), 4096, 14336, fmt, (1, 4, 16, 256)) for fmt in _ROUNDED),
-            mixture_work(draw, _MIXTURE, (ours, plain), "native", (1, 4, 32, 128, 2048)),
-            *(mixture_work(draw, _MIXTURE, (ours, plain), fmt, (1, 32)) for fmt in _ROUNDED),
-            fp8_work(draw, (ours, plain), 4096, 14336, (1, 16, 64, 2048)),
-            fp8_mixture_work(draw, _MIXTURE, (ours, plain), (1, 32, 128, 2048)),
-            choosing_work(draw, (1, 128)),
-        ):
-            yield timed(work, ours, plain, ceilings, median_seconds)
 
 
 def median_seconds(call: Callable[[], object]) -> float:

@@ -247,12 +247,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(co
     assert "does not exist" in result.output
 
 
-def test_one_by_one_needs_the_mixed_workload(tiny_checkpoint: Path) -> None:
-    result = CliRunner().invoke(bench, ["engine", "b1", "--model", str(tiny_checkpoint), "--one-by-one"])
-    assert result.exit_code == 2
-    assert "--one-by-one is of the mixed workload" in result.output
-
-
 def test_a_command_that_is_told_to_end_leaves_as_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGTERM)
 

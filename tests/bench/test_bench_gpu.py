@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from rich.console import Console
 from torch import Tensor
 
-from headgate.bench.ceilings import Ceilings
+from headgate.bench.ceilings import Ceilings, gpu_ceilings
 from headgate.bench.checkpoints import write_without_weights
 from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
@@ -33,18 +33,6 @@ from headgate.bench.gpu_check_http import http_speed
 from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
 from headgate.bench.gpu_check_prompts import first_tokens
 from headgate.bench.gpu_check_sleep import start_and_sleep
-from headgate.bench.gpu_check_speed import (
-    Work,
-    attention_work,
-    choosing_work,
-    fp8_mixture_work,
-    fp8_work,
-    gpu_ceilings,
-    linear_work,
-    mixture_work,
-    row_work,
-    timed,
-)
 from headgate.bench.gpu_check_stages import Outcome, Stage, StageFailed, run_stages
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.serve import Comparison
@@ -147,44 +135,9 @@ def test_checks_find_what_is_wrong_and_nothing_else() -> None:
     assert wrong(Broken()) == plain | {"swiglu", "native weights", "attention", "a step's attention"}
 
 
-def test_times_are_told_as_shares_of_what_was_measured() -> None:
-    plain = ReferenceKernels()
-    seconds = iter([0.5, 2.0, 0.25, 1.0])
-    moves = timed(Work("copy", lambda _: None, moved=250_000_000), plain, plain, CEILINGS, lambda _: next(seconds))
-    assert (moves.figures["share"], moves.figures["plain_torch_seconds"]) == (0.5, 2.0)
-    counts = timed(Work("product", lambda _: None, flops=10**11), plain, plain, CEILINGS, lambda _: next(seconds))
-    assert counts.figures["share"] == pytest.approx(0.4)
-    assert counts.text == "250,000.0 µs, 0.40 TFLOP/s (40%); plain torch 1,000,000.0 µs"
-
-
-def test_everything_that_is_timed_runs() -> None:
-    plain, draw, called = ReferenceKernels(), Draw(CPU, torch.float32), list[str]()
-    works = [
-        *row_work(draw, SMALL, 3),
-        *attention_work(draw, SMALL, (1, 2), 40, 20),
-        *linear_work(draw, (plain,), 32, 48, "int4", (2,)),
-        *mixture_work(draw, SMALL, (plain,), "native", (1, 4)),
-        *fp8_work(draw, (plain,), 32, 48, (2,)),
-        *fp8_mixture_work(draw, SMALL, (plain,), (1,)),
-    ]
-    for work in works:
-        work.run(plain)
-        called.append(work.name.split(",")[0])
-        assert bool(work.moved) != bool(work.flops)
-    assert called == [
-        "norm of a sum",
-        "swiglu",
-        "heads",
-        *["attention"] * 3,
-        "int4 weights",
-        *["native mixture"] * 2,
-        "fp8 rows",
-        "fp8 blocks",
-        "fp8 mixture",
-    ]
-    # Keys and values of 40 tokens with 2 heads of 16 float32.
-    assert works[3].moved == 2 * 40 * 2 * 16 * 4
-    assert gpu_ceilings(CPU, lambda _: 0.5, copied=1 << 10, edge=8).read_bytes_s == 4096
+def test_ceilings_count_what_is_read_and_written() -> None:
+    found = gpu_ceilings(CPU, lambda _: 0.5, copied=1 << 10, edge=8)
+    assert (found.read_bytes_s, found.peak("bfloat16")) == (4096, 2048)
 
 
 def test_answers_are_those_of_transformers(tiny_checkpoint: Path) -> None:
@@ -210,9 +163,6 @@ def test_steps_on_rows_are_checked() -> None:
 
     assert not wrong(ReferenceRows())
     assert wrong(Wrong()) == {"log-probabilities", *(f"chosen by {name}" for name in SETTINGS)}
-    (work,) = choosing_work(Draw(CPU, torch.float32), (3,), 300, ("top_p",))
-    work.run(ReferenceKernels())
-    assert (work.name, work.moved) == ("choosing by top_p, 3 tokens", 3 * 300 * 4)
 
 
 def test_attention_of_long_prompts_is_checked_and_stands_beside_ours() -> None:

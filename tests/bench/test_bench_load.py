@@ -11,9 +11,7 @@ from headgate.bench.routing.arrivals import arrivals
 from headgate.bench.routing.load import load_table
 from headgate.bench.routing.load_report import LoadFigure, LoadTable, print_load
 from headgate.bench.routing.set_ups import SETUPS, Devices
-from headgate.bench.routing.simulated import Turn, print_simulated, simulate, simulated_table
 from headgate.engine.demo import checkpoint
-from headgate.routing.price import Load, Rates, price
 from headgate.routing.types import Quality, RouteFeatures
 
 
@@ -64,32 +62,3 @@ def test_the_table_says_what_the_signals_save() -> None:
     console = Console(width=130, record=True)
     print_load(console, table)
     assert "against neither: +50 % at 0.95; +50 % over all loads" in console.export_text()
-
-
-RATES = Rates(0.0007, 0.00002, 0.00012)
-
-
-def test_a_simulated_answer_takes_what_the_price_says_and_all_are_given() -> None:
-    lone = Turn(1.0, 1, 100, 40, 25)
-    told = price(prompt_tokens=140, resident_tokens=0, output_tokens=25, rates=RATES, load=Load())
-    seconds, others = simulate(RATES, "both", [lone], [])
-    assert seconds == pytest.approx(told.seconds, abs=RATES.round_s(1))
-    assert math.isnan(others)
-    # The next turn finds what the cache holds of the conversation where that was, and nothing elsewhere.
-    again = Turn(2.0, 1, 165, 40, 25)
-    in_place, moved = (simulate(RATES, "both", turns, [])[0] for turns in ([lone, again], [again]))
-    # Of two answers the longer one is told: the second would be that one, had it to read the first turn again.
-    assert in_place == seconds < moved
-
-
-def test_where_another_team_keeps_a_copy_busy_live_queues_save_what_static_prices_lose() -> None:
-    table = simulated_table(RATES, loads=(0.3, 0.6), seconds=3.0, seed=1)
-    assert [one.variant for one in table.figures] == [*SETUPS["copies"].variants] * 2
-    for variant in ("neither", "no queue"):
-        assert table.saved(0.3, variant) > 0.1
-        assert table.saved(0.6, variant) > 0.3
-    assert all(abs(table.saved(load, "no kv")) < 0.15 for load in (0.3, 0.6))
-    assert table.saved(0.6, "in turn") > 0
-    console = Console(width=130, record=True)
-    print_simulated(console, table)
-    assert "against neither: +" in console.export_text()

@@ -24,7 +24,6 @@ from headgate.bench.routing.classes import measure_classes, print_classes
 from headgate.bench.routing.load import load_table
 from headgate.bench.routing.load_report import print_load
 from headgate.bench.routing.report import print_attacks, print_costs, print_held_out, print_targets, print_trial
-from headgate.bench.routing.simulated import measured_rates, print_simulated, simulated_table
 from headgate.bench.routing.targets import RESAMPLES, hold
 from headgate.bench.routing.trial import HeldOut, Trial, decision_seconds, held_out, in_domain
 from headgate.bench.routing.wordings import ask_wordings
@@ -43,7 +42,7 @@ from headgate.training.quality import fit_quality
 
 OF_OUTCOMES = frozenset({"table", "calibration", "cascade", "attack"})
 """Parts that need the outcome table."""
-PARTS = ("table", "calibration", "cascade", "attack", "wordings", "classes", "load", "simulation")
+PARTS = ("table", "calibration", "cascade", "attack", "wordings", "classes", "load")
 
 
 @click.command()
@@ -116,10 +115,6 @@ def routing(
             load = load_table(seed=seed, tell=lambda text: status.update(text))
         print_load(console, load)
         figures["load"] = asdict(load)
-    if "simulation" in parts:
-        simulated = simulated_table(asyncio.run(measured_rates(checkpoint("student"))), seed=seed)
-        print_simulated(console, simulated)
-        figures["simulation"] = asdict(simulated)
     write_json(json_file, figures)
 
 

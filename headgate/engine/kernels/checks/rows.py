@@ -38,12 +38,11 @@ SETTINGS: dict[str, tuple[tuple[float, float, float, float, float, float], int]]
 """Temperature, top_p, min_p, repetition, presence, frequency penalty; and top_k."""
 
 
-def filled_rows(draw: Draw, each: int, vocab_size: int, settings: tuple[str, ...] = tuple(SETTINGS)) -> RowState:
-    """`each` rows with all of these settings, at positions up to 2,000."""
-    rows, blocks = each * len(settings), 128
+def filled_rows(draw: Draw, each: int, vocab_size: int) -> RowState:
+    """`each` rows with all of `SETTINGS`, at positions up to 2,000."""
+    rows, blocks = each * len(SETTINGS), 128
     state = RowState.empty(rows, blocks, vocab_size, 16, rows * blocks, draw.device)
-    for number, name in enumerate(settings):
-        choices, top_k = SETTINGS[name]
+    for number, (choices, top_k) in enumerate(SETTINGS.values()):
         mine = slice(number * each, (number + 1) * each)
         state.choices[mine] = torch.tensor(choices, dtype=torch.float64, device=draw.device)
         state.numbers[mine, TOP_K] = top_k
