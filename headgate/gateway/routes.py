@@ -1,7 +1,7 @@
 """Names on the wire to destinations: `auto` leaves the choice to us, `small` and `large` name a tier, an id its model.
 
-Everything that the router decides over is gathered here: what the request is (`route_features`), who asks, and how each
-destination stands at this moment.
+What the router decides over is gathered here: what the request is (`route_features`), who asks (`policies`), and how
+each destination stands at this moment (`weighing`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.cache.embedder import BatchEmbedder, Vector
-from headgate.gateway.destinations import Destination, Live, Prepared, Read
+from headgate.gateway.destinations import Destination, Prepared, Read
 from headgate.gateway.inputs import refuse_untaken
 from headgate.gateway.plan import Plan
 from headgate.gateway.policies import Cascades, InForce, Policies, uncalibrated
@@ -24,7 +24,7 @@ from headgate.gateway.routing_settings import BreakerSection, RoutingSection
 from headgate.gateway.settings import ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed
-from headgate.gateway.upstream.sections import UpstreamSection
+from headgate.gateway.weighing import Weighing
 from headgate.gateway.wire.errors import (
     ApiError,
     adapter_gone,
@@ -38,7 +38,6 @@ from headgate.routing.budget import Claim
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.core import cores
 from headgate.routing.policy import Judgement, Policy, Router
-from headgate.routing.price import AnswerLengths, Neighbour, Signals, Tariff, price
 from headgate.routing.session import Sessions, session_key
 from headgate.routing.types import Destination as Candidate
 from headgate.routing.types import NoneReady, NoRoute, QualityModel, Tier
@@ -103,10 +102,8 @@ class Routes:
         names = (*self._by_id, *(upstream for upstream in own if upstream in self._elsewhere))
         self._breakers = {name: Breaker(_limits(own.get(name) or routing.breaker), clock) for name in names}
         self._sessions = Sessions(routing.sessions.most)
-        self._lengths = AnswerLengths()
-        self._signals = Signals("queue" in routing.price.signals, "kv" in routing.price.signals)
         self._settings = settings
-        self._tariffs = {model.id: _tariff(model, settings) for model in settings.served}
+        self._weighing = Weighing(settings, self._tiers, self._estimated, self.up)
         self._embedder: BatchEmbedder | None = None
         self.takeover_s = routing.takeover_s
         # Whatever else there is to know of a request, one that names a model goes there.
@@ -127,7 +124,7 @@ class Routes:
         if section.tier is not None:
             self._tiers[name] = section.tier
         self._hand_overs[name] = section.hand_over
-        self._tariffs[name] = _tariff(section, self._settings)
+        self._weighing.add(section)
         self._breakers[name] = Breaker(_limits(routing.breaker), self._clock)
         self._named[name] = self._naming(name)
 
@@ -238,7 +235,7 @@ class Routes:
             decision = self._router.decide(
                 judgement,
                 request.model,
-                self._weigh(request, candidates, judgement, prepared, refusals, principal),
+                self._weighing.weigh(request, judgement.task, candidates, self._by_id, prepared, refusals, principal),
                 in_force.policy,
                 needs=needs_of(request),
                 incumbent=self._sessions.destination(session) if session else "",
@@ -294,7 +291,7 @@ class Routes:
     def answered(self, plan: Plan, tokens: int) -> None:
         """A planned request was answered with so many tokens a choice."""
         if plan.decision.requested in POLICIES:
-            self._lengths.learn(plan.route.task, tokens)
+            self._weighing.learn(plan.route.task, tokens)
 
     async def _prepare(
         self, request: ChatRequest, candidates: Sequence[Destination]
@@ -308,53 +305,6 @@ class Routes:
             except ApiError as error:
                 refusals[destination.id] = error
         return prepared, refusals
-
-    def _weigh(
-        self,
-        request: ChatRequest,
-        candidates: Sequence[Destination],
-        judgement: Judgement,
-        prepared: Mapping[str, Prepared],
-        refusals: Mapping[str, ApiError],
-        principal: Principal,
-    ) -> list[Candidate]:
-        by_id = self._by_id | {d.id: d for d in candidates}
-        live = {name: destination.live() for name, destination in by_id.items()}
-        expected = self._lengths.expected(judgement.task, request.max_tokens)
-        found = []
-        for name in (d.id for d in candidates):
-            destination, stands = by_id[name], live[name]
-            refusal = refusals.get(name)
-            refused = "" if refusal is None else "context" if refusal.code == "context_length_exceeded" else "refused"
-            cost = None
-            if stands is not None and name in prepared:
-                cost = price(
-                    prompt_tokens=prepared[name].prompt_tokens,
-                    resident_tokens=destination.resident(prepared[name], principal) if self._signals.kv else 0,
-                    output_tokens=expected * request.n,
-                    rates=stands.rates,
-                    load=stands.load,
-                    neighbours=_neighbours(name, stands, live),
-                    tariff=self._tariffs.get(name, Tariff()),
-                    signals=self._signals,
-                    wake_s=stands.wake_s,
-                )
-            found.append(
-                Candidate(
-                    name,
-                    # A model without a tier is only asked where no other is: it may then be taken for a large one.
-                    self._tiers.get(name, "large"),
-                    estimated=name in self._estimated,
-                    ready=stands is None or stands.ready,
-                    down=not self.up(name),
-                    queue_depth=0 if stands is None or not self._signals.queue else stands.load.waiting,
-                    refusal=refused,
-                    context_length=destination.facts.context_length,
-                    lacks=destination.lacks,
-                    price=cost,
-                )
-            )
-        return found
 
     async def _probe(self, prepared: Mapping[str, Prepared], principal: Principal) -> Vector | None:
         """The state of the small model that estimates are of, where it says more."""
@@ -390,12 +340,6 @@ class Routes:
         return session_key(principal.team, request.user or "", system_of(request), first)
 
 
-def _neighbours(name: str, stands: Live, live: Mapping[str, Live | None]) -> tuple[Neighbour, ...]:
-    # What shares a lane has one load, and is one neighbour.
-    lanes = {o.lane or other: o for other, o in live.items() if o is not None and o.device == stands.device}
-    return tuple(Neighbour(o.load, o.rates) for lane, o in lanes.items() if lane != (stands.lane or name))
-
-
 def _limits(section: BreakerSection) -> BreakerLimits:
     return BreakerLimits(section.failures, section.open_s, section.longest_s)
 
@@ -403,12 +347,3 @@ def _limits(section: BreakerSection) -> BreakerLimits:
 def fingerprint(destination: Destination) -> str:
     """See `Routes.fingerprint`."""
     return f"hg-{destination.revision[:10]}"
-
-
-def _tariff(model: ModelSection | UpstreamSection, settings: Settings) -> Tariff:
-    return Tariff(
-        model.price.usd_per_million_prompt_tokens / 1e6,
-        model.price.usd_per_million_completion_tokens / 1e6,
-        0.0 if isinstance(model, UpstreamSection) else settings.engine.usd_per_device_hour / 3600,
-        settings.routing.price.usd_per_waited_hour / 3600,
-    )
