@@ -25,6 +25,7 @@ from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.settings import ModelSpec
 
 _PROMPT = 32
+_RANK = 16
 _LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -32,9 +33,6 @@ _LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 @model_option("qwen3-0.6b")
 @weights_option("int8")
 @click.option("--adapters", "count", type=click.IntRange(min=1), default=8, show_default=True, help="How many.")
-@click.option(
-    "--rank", type=click.IntRange(min=1), default=16, show_default=True, help="Of each, in all linear layers."
-)
 @click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True, help="Answers at the same time.")
 @click.option("--new", type=click.IntRange(min=2), default=64, show_default=True, help="Tokens of each answer.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Of all kinds, by turns.")
@@ -44,7 +42,6 @@ def adapters(
     model: str,
     weights: WeightFormat,
     count: int,
-    rank: int,
     batch: int,
     new: int,
     rounds: int,
@@ -59,7 +56,7 @@ def adapters(
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
         names = [f"adapter-{number}" for number in range(count)]
-        folders = {name: write_adapter(folder, Path(scratch) / name, rank, seed) for seed, name in enumerate(names)}
+        folders = {name: write_adapter(folder, Path(scratch) / name, _RANK, seed) for seed, name in enumerate(names)}
         engine = Engine(replace(at_once(batch), device=device, threads=threads))
         bare = ModelSpec("bare", folder, weights=weights)
         engine.load(replace(bare, adapters=folders), replace(bare, name="merged", adapter=folders[names[0]]))
@@ -88,7 +85,7 @@ def adapters(
             engine.stop()
     console.print(
         f"{model}, {info.dtype}, weights {weights}: {batch} at a time, {new} tokens each; {info.parameters / 1e6:.1f} "
-        f"million numbers, {(one.parameters - info.parameters) / 1e6:.1f} million in an adapter of rank {rank}"
+        f"million numbers, {(one.parameters - info.parameters) / 1e6:.1f} million in an adapter of rank {_RANK}"
     )
     plain = statistics.median(_rates(ran["the bare model"]))
     for kind, times in ran.items():

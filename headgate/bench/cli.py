@@ -8,7 +8,6 @@ import time
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import get_args
 
 import click
 import torch
@@ -53,7 +52,6 @@ from headgate.bench.start import start as start_once
 from headgate.bench.streams import streams
 from headgate.bench.workloads import Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine
-from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.settings import EngineSettings, ModelSpec
 
@@ -80,9 +78,6 @@ for command in (
 @weights_option("native")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
-@click.option(
-    "--kernels", type=click.Choice(get_args(KernelSet)), default="auto", show_default=True, help="As engine.kernels."
-)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--new", type=click.IntRange(min=2), help="New tokens of each request of the decode workloads.")
 @click.option(
@@ -116,7 +111,6 @@ def engine(
     weights: WeightFormat,
     device: str,
     threads: int | None,
-    kernels: KernelSet,
     rounds: int,
     new: int | None,
     requests: int,
@@ -136,9 +130,9 @@ def engine(
     need_matplotlib(plot_file)
     if "restart" in workloads:
         if len(workloads) > 1 or against or prepare or plot_file:
-            raise click.UsageError("restart runs alone, with --model, --weights, --device, --threads, --kernels, "
+            raise click.UsageError("restart runs alone, with --model, --weights, --device, --threads, "
                                    "--rounds, --tokens and --json")  # fmt: skip
-        settings = EngineSettings(device=device, threads=threads, kernels=kernels)
+        settings = EngineSettings(device=device, threads=threads)
         _restart(model, weights, settings, tokens, rounds, json_file)
         return
     console = Console(width=110)
@@ -161,7 +155,7 @@ def engine(
         raise click.UsageError("--prepare and --plot belong to --against")
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
-        settings = EngineSettings(device=device, threads=threads, prefix_cache=False, kernels=kernels)
+        settings = EngineSettings(device=device, threads=threads, prefix_cache=False)
         try:
             served = Engine(settings)
         except ValueError as error:

@@ -23,6 +23,8 @@ from headgate.engine.models.loader import load_decoder
 from headgate.engine.quant.linear import WeightFormat
 
 _BLOCK = 16
+_SEQUENCES = 8
+"""Of one step."""
 _WARM_UP = 2
 
 
@@ -31,33 +33,33 @@ _WARM_UP = 2
     "--model", type=click.Choice(sorted(SHAPES)), default="qwen3-0.6b", show_default=True, help="Whose shape it has."
 )
 @weights_option("int8")
-@click.option("--sequences", type=click.IntRange(min=1), default=8, show_default=True, help="Of one step.")
 @click.option("--tokens", type=click.IntRange(min=1), default=2048, show_default=True, help="Context of each sequence.")
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Steps of each kind.")
-def context(model: str, weights: WeightFormat, sequences: int, tokens: int, rounds: int) -> None:
-    """Time decode steps of sequences with a context each, keys and values in the model's dtype and in int8 by turns."""
+def context(model: str, weights: WeightFormat, tokens: int, rounds: int) -> None:
+    """Time decode steps of eight long sequences, keys and values in the model's dtype and in int8 by turns."""
     cpu = torch.device("cpu")
     chosen = choose_kernels("auto", cpu)
     with tempfile.TemporaryDirectory() as scratch, torch.inference_mode():
         decoder = load_decoder(write_random(model, Path(scratch)), chosen.kernels, fmt=weights).decoder
         measured = limits.measure(cpu)
         kinds: tuple[KVDtype, ...] = ("auto", "int8")
-        stores = {kind: _filled(decoder, kind, sequences, tokens) for kind in kinds}
+        stores = {kind: _filled(decoder, kind, tokens) for kind in kinds}
         taken: dict[KVDtype, list[float]] = {kind: [] for kind in kinds}
         for round_number in range(_WARM_UP + rounds):
             for kind, store in stores.items():
-                seconds = _step(decoder, store, sequences, tokens)
+                seconds = _step(decoder, store, tokens)
                 if round_number >= _WARM_UP:
                     taken[kind].append(seconds)
     console = Console(width=110)
-    console.print(f"{model}, weights {weights}: one step of {sequences} sequences after {tokens} tokens each")
+    console.print(f"{model}, weights {weights}: one step of {_SEQUENCES} sequences after {tokens} tokens each")
     for kind in kinds:
         dtype, times = kv_dtype(kind, decoder.dtype), taken[kind]
-        kept = sequences * tokens * kv_bytes_per_token(decoder.spec, dtype)
-        rate = (decoder.weight_bytes + kept) / statistics.median(times)
+        kept = _SEQUENCES * tokens * kv_bytes_per_token(decoder.spec, dtype)
+        median = statistics.median(times)
+        rate = (decoder.weight_bytes + kept) / median
         console.print(
-            f"  {str(dtype).removeprefix('torch.'):9} {statistics.median(times) * 1e3:7.1f} ms "
-            f"({min(times) * 1e3:.1f} to {max(times) * 1e3:.1f}), {sequences / statistics.median(times):6.1f} tokens/s "
+            f"  {str(dtype).removeprefix('torch.'):9} {median * 1e3:7.1f} ms "
+            f"({min(times) * 1e3:.1f} to {max(times) * 1e3:.1f}), {_SEQUENCES / median:6.1f} tokens/s "
             f"for {kept / 1e9:.2f} GB of keys and values, {rate / 1e9:.1f} GB/s ({rate / measured.read_bytes_s:.0%})"
         )
     ratios = [a / b for a, b in zip(taken["auto"], taken["int8"], strict=True)]
@@ -72,9 +74,9 @@ def context(model: str, weights: WeightFormat, sequences: int, tokens: int, roun
     )
 
 
-def _filled(decoder: LanguageModel, kind: KVDtype, sequences: int, tokens: int) -> KVStore:
+def _filled(decoder: LanguageModel, kind: KVDtype, tokens: int) -> KVStore:
     """A cache whose every page has been written: what is in it does not matter to the time."""
-    blocks = sequences * -(-tokens // _BLOCK)
+    blocks = _SEQUENCES * -(-tokens // _BLOCK)
     store = KVStore(decoder.spec, blocks, _BLOCK, kv_dtype(kind, decoder.dtype), decoder.device)
     store.use(range(blocks))
     for layer in store.layers:
@@ -84,13 +86,13 @@ def _filled(decoder: LanguageModel, kind: KVDtype, sequences: int, tokens: int) 
     return store
 
 
-def _step(decoder: LanguageModel, store: KVStore, sequences: int, tokens: int) -> float:
+def _step(decoder: LanguageModel, store: KVStore, tokens: int) -> float:
     """Seconds of one."""
     blocks = -(-tokens // _BLOCK)
-    tables = [list(range(i * blocks, (i + 1) * blocks)) for i in range(sequences)]
+    tables = [list(range(i * blocks, (i + 1) * blocks)) for i in range(_SEQUENCES)]
     slots = torch.tensor([table[(tokens - 1) // _BLOCK] * _BLOCK + (tokens - 1) % _BLOCK for table in tables])
-    batch = AttentionBatch([1] * sequences, [tokens] * sequences, tables, slots, _BLOCK)
-    ids, positions = torch.arange(sequences), torch.full((sequences,), tokens - 1)
+    batch = AttentionBatch([1] * _SEQUENCES, [tokens] * _SEQUENCES, tables, slots, _BLOCK)
+    ids, positions = torch.arange(_SEQUENCES), torch.full((_SEQUENCES,), tokens - 1)
     started = time.perf_counter()
-    decoder.forward(ids, positions, batch, store.layers, torch.arange(sequences))
+    decoder.forward(ids, positions, batch, store.layers, torch.arange(_SEQUENCES))
     return time.perf_counter() - started

@@ -31,6 +31,8 @@ _BODY = json.dumps(
 ).encode()
 _REQUEST = Request("/v1/chat/completions", {"Authorization": f"Bearer {_KEY}"}, _BODY)
 _SEED = b"1234567890123456"
+_CLIENTS = 16
+"""At a time."""
 _FRESH = replace(
     _REQUEST, body=_BODY.replace(b'"model"', b'"temperature": 0, "seed": ' + _SEED + b', "model"'), fresh=_SEED
 )
@@ -105,11 +107,10 @@ class Figures:
 
 
 @click.command()
-@click.option("--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Clients at a time.")
 @click.option("--seconds", type=click.FloatRange(min=0.5), default=5.0, show_default=True, help="Of each run.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each, by turns.")
 @click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
-def gateway(concurrency: int, seconds: float, rounds: int, json_file: Path | None) -> None:
+def gateway(seconds: float, rounds: int, json_file: Path | None) -> None:
     """Time answers from the exact cache over HTTP with keys, limits, budgets, ledger and metrics on.
 
     All clients send one body, or each request has a body that was never sent before. By turns with a bare aiohttp
@@ -128,7 +129,7 @@ def gateway(concurrency: int, seconds: float, rounds: int, json_file: Path | Non
                 runs: dict[str, list[Load]] = {name: [] for name in asked}
                 for round_s in (1.0, *[seconds] * rounds):
                     for name, (asks, request) in asked.items():
-                        runs[name].append(load(asks, others, concurrency, round_s, request))
+                        runs[name].append(load(asks, others, _CLIENTS, round_s, request))
     except (RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
     # The first run of each is to warm up.
@@ -147,7 +148,7 @@ def gateway(concurrency: int, seconds: float, rounds: int, json_file: Path | Non
         )
     console = Console(width=110)
     console.print(table)
-    console.print(f"{concurrency} clients, {rounds} runs of {seconds:g} s each by turns; medians of the runs.")
+    console.print(f"{_CLIENTS} clients, {rounds} runs of {seconds:g} s each by turns; medians of the runs.")
     write_json(json_file, {name: asdict(f) for name, f in figures.items()})
 
 

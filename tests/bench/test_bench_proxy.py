@@ -37,7 +37,7 @@ def test_figures_are_medians_and_what_failed_is_said() -> None:
     assert figures.cpu_ms == pytest.approx(0.5)
     assert figures.chunk_cpu_us == pytest.approx(125.0)
     assert figures.first_ms is None
-    table = table_of({DIRECT: Figures(p50_ms=0.5), OURS: figures}, 16)
+    table = table_of({DIRECT: Figures(p50_ms=0.5), OURS: figures})
     assert [list(column.cells) for column in table.columns] == [
         [OURS], ["50"], ["0.500 ms"], ["1.50 ms"], ["200"], ["125.0 µs"], ["failed"],
     ]  # fmt: skip

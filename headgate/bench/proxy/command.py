@@ -23,6 +23,8 @@ from headgate.bench.proxy.entrants import INSTALL, Entrant, headgate, litellm, m
 OURS, RELAY, DIRECT = "headgate", "bare aiohttp", "no proxy"
 STREAMS = 64
 _PATH = "/v1/chat/completions"
+_CLIENTS = 16
+"""At a time, where there are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Figures:
     """Medians over rounds. What somebody cannot do is None."""
 
     per_second: float | None = None
-    """Requests, at the concurrency that was asked for."""
+    """Requests, of many clients at a time."""
     cpu_ms: float | None = None
     """Of the proxy's process for one of them."""
     p50_ms: float | None = None
@@ -42,12 +44,11 @@ class Figures:
 
 
 @click.command()
-@click.option("--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Clients at a time.")
 @click.option("--seconds", type=click.FloatRange(min=0.5), default=3.0, show_default=True, help="Of each run.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each, by turns.")
 @peers_option("the other gateways, litellm and portkey; who is not there is left out")
 @click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
-def proxy(concurrency: int, seconds: float, rounds: int, peers: Path, json_file: Path | None) -> None:
+def proxy(seconds: float, rounds: int, peers: Path, json_file: Path | None) -> None:
     """Time requests and streams that are passed on to a fixed-answer server, with accounting on.
 
     By turns with a bare aiohttp relay, LiteLLM's proxy and Portkey's gateway. The proxy has one core; the mock behind
@@ -67,11 +68,11 @@ def proxy(concurrency: int, seconds: float, rounds: int, peers: Path, json_file:
                     console.print(said, markup=False, highlight=False, soft_wrap=True)
                     continue
                 entrants[name] = stack.enter_context(start())
-            runs = _played(entrants, others, concurrency, seconds, rounds, console)
+            runs = _played(entrants, others, seconds, rounds, console)
     except (RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
     figures = {name: figures_of(loads) for name, loads in runs.items()}
-    console.print(table_of(figures, concurrency))
+    console.print(table_of(figures))
     console.print(f"{rounds} runs of {seconds:g} s each by turns; medians of the runs.")
     write_json(json_file, {name: asdict(f) for name, f in figures.items()})
 
@@ -86,11 +87,11 @@ def _starts(
 
 
 def _played(
-    entrants: Mapping[str, Entrant], core: int, concurrency: int, seconds: float, rounds: int, console: Console
+    entrants: Mapping[str, Entrant], core: int, seconds: float, rounds: int, console: Console
 ) -> dict[str, dict[str, list[Load]]]:
     """The runs of everybody by kind; a kind that somebody fails at is said once and left out for him."""
     runs: dict[str, dict[str, list[Load]]] = {name: {} for name in entrants}
-    kinds = {"whole": concurrency, "single": 1, "flood": STREAMS, "paced": 1}
+    kinds = {"whole": _CLIENTS, "single": 1, "flood": STREAMS, "paced": 1}
     failed: set[tuple[str, str]] = set()
     for turn in range(rounds + 1):
         for kind, clients in kinds.items():
@@ -139,10 +140,10 @@ def figures_of(runs: Mapping[str, Sequence[Load]]) -> Figures:
     )
 
 
-def table_of(figures: Mapping[str, Figures], concurrency: int) -> Table:
+def table_of(figures: Mapping[str, Figures]) -> Table:
     """A row for each; what is added is beside asking the mock itself."""
     table = Table(
-        "", f"requests/s, {concurrency} clients", "CPU", "added p50, 1 client", f"chunks/s, {STREAMS} streams",
+        "", f"requests/s, {_CLIENTS} clients", "CPU", "added p50, 1 client", f"chunks/s, {STREAMS} streams",
         "CPU a chunk", "first text, paced",
     )  # fmt: skip
     direct = figures.get(DIRECT)

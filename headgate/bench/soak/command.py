@@ -30,6 +30,8 @@ from headgate.gateway.teams.retries import WINDOW_S
 _KEY = "soak-key-0123456789"
 _MIB = 1024 * 1024
 _LOOKS = 40
+_CLIENTS = 16
+"""At a time."""
 _NEW = 17_000
 """New questions at the start: more than the gateway remembers of texts, labels or words."""
 _STEP = 5_000
@@ -64,9 +66,8 @@ class Soak:
 
 @click.command()
 @click.option("--requests", type=click.IntRange(min=_LOOKS), default=100_000, show_default=True, help="After warm-up.")
-@click.option("--concurrency", type=click.IntRange(1, 256), default=16, show_default=True, help="Clients at a time.")
 @click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
-def soak(requests: int, concurrency: int, json_file: Path | None) -> None:
+def soak(requests: int, json_file: Path | None) -> None:
     """Send requests of every kind to one gateway and look at its memory in between.
 
     Answers from the cache, of the small demo model and of another server, whole, streamed and left in the middle;
@@ -79,15 +80,15 @@ def soak(requests: int, concurrency: int, json_file: Path | None) -> None:
         with tempfile.TemporaryDirectory() as scratch, _gateway(own, others, Path(scratch)) as server:
             import uvloop
 
-            found = uvloop.run(_soak(server, requests, concurrency))
+            found = uvloop.run(_soak(server, requests))
     except (RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    _report(found, concurrency)
+    _report(found)
     slopes = {"resident": asdict(found.resident), "blocks": asdict(found.blocks)}
     write_json(json_file, {**asdict(found), "slopes": slopes})
 
 
-def _report(found: Soak, concurrency: int) -> None:
+def _report(found: Soak) -> None:
     first, last = found.looks[0], found.looks[-1]
     memory = Table("requests", "in memory", "Python's blocks", "open files", "threads")
     for seen in found.looks[:: len(found.looks) // 10]:
@@ -107,7 +108,7 @@ def _report(found: Soak, concurrency: int) -> None:
         f"Each request left {blocks.each:+.3f} of Python's blocks ({blocks.low:+.3f} to {blocks.high:+.3f}, 95 %) and "
         f"{resident.each:+.1f} bytes in memory ({resident.low:+.1f} to {resident.high:+.1f}): all together at most "
         f"{most / _MIB:.1f} MiB, {most / first.resident:.2%} of what there was.\n"
-        f"{found.warm_up:,} requests in {found.warm_up_s:.0f} s before, then {requests:,} of {concurrency} clients in "
+        f"{found.warm_up:,} requests in {found.warm_up_s:.0f} s before, then {requests:,} of {_CLIENTS} clients in "
         f"{found.seconds:.0f} s; {date.today()}"
     )
 
@@ -133,7 +134,7 @@ def _gateway(own: int, others: int, folder: Path) -> Iterator[Server]:
             yield server
 
 
-async def _soak(server: Server, requests: int, concurrency: int) -> Soak:
+async def _soak(server: Server, requests: int) -> Soak:
     headers = {"Authorization": f"Bearer {_KEY}"}
     timeout = aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(server.url, headers=headers, timeout=timeout) as session:
@@ -147,18 +148,18 @@ async def _soak(server: Server, requests: int, concurrency: int) -> Soak:
                 return look(server.pid, await reply.text(), made)
 
         began = time.monotonic()
-        await _send(range(_NEW), partial(ask_new, session), concurrency)
-        warm = await _warmed_up(mixed, seen, concurrency)
+        await _send(range(_NEW), partial(ask_new, session))
+        warm = await _warmed_up(mixed, seen)
         warmed = time.monotonic()
         looks, kinds = [await seen(0)], Counter[str]()
         for number in range(_LOOKS):
             begin, end = (requests * at // _LOOKS for at in (number, number + 1))
-            kinds += await _send(range(warm + begin, warm + end), mixed, concurrency)
+            kinds += await _send(range(warm + begin, warm + end), mixed)
             looks.append(await seen(end))
     return Soak(warm, warmed - began, tuple(looks), dict(kinds), time.monotonic() - warmed)
 
 
-async def _warmed_up(mixed: Ask, seen: Callable[[int], Awaitable[Look]], concurrency: int) -> int:
+async def _warmed_up(mixed: Ask, seen: Callable[[int], Awaitable[Look]]) -> int:
     """Send the mix until no store fills any more; how many requests there were by then.
 
     Raises:
@@ -167,7 +168,7 @@ async def _warmed_up(mixed: Ask, seen: Callable[[int], Awaitable[Look]], concurr
     made, began = _NEW, time.monotonic()
     looks = [await seen(made)]
     for _ in range(_MOST_STEPS):
-        await _send(range(made, made + _STEP), mixed, concurrency)
+        await _send(range(made, made + _STEP), mixed)
         made += _STEP
         looks.append(await seen(made))
         if time.monotonic() - began >= _LEAST_S and not growing(looks[-2], looks[-1]):
@@ -176,13 +177,13 @@ async def _warmed_up(mixed: Ask, seen: Callable[[int], Awaitable[Look]], concurr
     raise RuntimeError(f"after {made:,} requests these stores are neither full nor as they were: {grow}")
 
 
-async def _send(numbers: range, one: Ask, concurrency: int) -> Counter[str]:
-    """Each of the requests, so many at a time; how many there were of each kind."""
+async def _send(numbers: range, one: Ask) -> Counter[str]:
+    """Each of the requests, some at a time; how many there were of each kind."""
     kinds, left = Counter[str](), iter(numbers)
 
     async def work_off() -> None:
         for number in left:
             kinds[await one(number)] += 1
 
-    await asyncio.gather(*(work_off() for _ in range(concurrency)))
+    await asyncio.gather(*(work_off() for _ in range(_CLIENTS)))
     return kinds

@@ -44,7 +44,7 @@ class Reply(Protocol):
 
 
 class Source(Protocol):
-    """An answer as this module reads it: see `pipeline.Answer`."""
+    """An answer as this module reads it: see `events.Answer`."""
 
     @property
     def opened(self) -> Opened:
