@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from stack_files import ROOT
 
-GUIDES = [ROOT / "docs" / f"{name}.md" for name in (
-    "quickstart", "deployment", "running-models", "clients", "operations", "threat-model",
-)]  # fmt: skip
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCES = [ROOT, *(ROOT / "headgate" / place for place in ("", "gateway", "engine"))]
+"""Where paths of sources may begin."""
 
 
 def anchors(page: Path) -> set[str]:
@@ -29,8 +29,10 @@ def test_links_lead_somewhere(guide: Path) -> None:
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 def test_files_and_tests_that_are_named_are_there(guide: Path) -> None:
-    named = re.findall(r"`((?:tests|headgate|config|docs)/[\w./-]+\.\w+)(?:::(\w+))?`", guide.read_text())
-    for path, test in named:
+    text = guide.read_text()
+    for path in re.findall(r"`([a-z_]+/[\w./-]+\.(?:py|cpp|h|inc))`", text):
+        assert any((place / path).exists() for place in SOURCES), path
+    for path, test in re.findall(r"`((?:tests|headgate|config|docs)/[\w./-]+\.\w+)(?:::(\w+))?`", text):
         # Made by the reader, or one of several.
         if path.startswith("config/teams/") or "FILE" in path:
             continue
