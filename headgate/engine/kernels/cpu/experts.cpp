@@ -1,14 +1,13 @@
-// One mixture-of-experts layer, divided among the threads of a team.
+// One mixture-of-experts layer, divided among the threads of a team; what they multiply is in experts_product.h.
 #include "experts.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "choice.h"
+#include "experts_product.h"
 #include "experts_sort.h"
 #include "int4.h"
 #include "int8.h"
-#include "mxfp4.h"
 
 namespace headgate {
 namespace {
@@ -18,18 +17,9 @@ constexpr int64_t kRowBytes = 512 * 1024;  // gathered rows
 constexpr int64_t kSumBytes = 256 * 1024;  // sums of a block of outputs, for all tokens
 constexpr int64_t kOutBytes = 64 * 1024;   // results of a product
 constexpr int64_t kPanelsAtOnce = 8;
-constexpr int64_t kExpandedPanelBytes = 512 * 1024;  // of panels in MXFP4 that are written out at a time
-constexpr int64_t kGroupsAtOnce = 8;  // of one panel, for few rows
 constexpr int64_t kFewRows = 16;  // that are not divided
 // Tasks per thread: many enough that the threads end together.
 constexpr int64_t kTasksPerThread = 8;
-
-// Rows of activations as a product reads them.
-struct Prepared {
-    const void* rows;
-    const float* scales;   // null in floating point
-    const GroupSum* sums;  // null unless the weights are 4-bit
-};
 
 // Arrays one after the other, each aligned for every vector width.
 class Room {
@@ -50,25 +40,18 @@ class Room {
     int64_t bytes_ = 0;
 };
 
-int64_t element_bytes(Element element) { return element == Element::f32 ? 4 : 2; }
-
-FloatProduct float_product(Element element) {
-    if (element == Element::bf16)
-        if (const FloatProduct product = bf16_product()) return product;
-    return expert_loops(element).product;
-}
-
 // The rows of a step in one layer, and where in `memory` everything lies; all threads make it with the same arguments.
 class Mixture {
   public:
     Mixture(const ExpertLayer& layer, int64_t tokens, int64_t places, char* memory)
         : layer_(layer),
           tokens_(tokens),
+          products_(layer),
           picks_(layer.per_token + layer.shared),
           tasks_(places * kTasksPerThread),
           panel_(panel_of(layer.format)),
           element_bytes_(element_bytes(layer.element)),
-          quantized_(layer.format == ExpertFormat::int8 || layer.format == ExpertFormat::int4),
+          quantized_(products_.quantized()),
           row_bytes_(layer.gate_up.depth * (quantized_ ? 1 : element_bytes_)),
           groups_(layer.format == ExpertFormat::int4 ? layer.gate_up.depth / kInt4Group : 0),
           hidden_groups_(layer.format == ExpertFormat::int4 ? layer.down.depth / kInt4Group : 0),
@@ -76,11 +59,10 @@ class Mixture {
           router_panels_(round_up(layer.count + (layer.shared > 0 ? 1 : 0), kFloatPanel) / kFloatPanel),
           longest_(std::min(tokens, std::max(kFewRows, kRowBytes / row_bytes_))),
           down_panels_(std::min({(layer.down.panels + tasks_ - 1) / tasks_,
-                                 std::max<int64_t>(1, kSumBytes / (tokens * panel_ * 4)), expanded_panels(layer.down)})),
+                                 std::max<int64_t>(1, kSumBytes / (tokens * panel_ * 4)),
+                                 products_.expanded_panels(layer.down)})),
           down_rows_(std::min(tokens, std::max(kFewRows, kOutBytes / (down_panels_ * panel_ * 4)))),
-          loops_(expert_loops(layer.element)),
-          product_(float_product(layer.element)),
-          few_(few_mxfp4(layer.element)) {
+          loops_(expert_loops(layer.element)) {
         Room room(memory);
         const int64_t choices = tokens * picks_, experts = layer.count + layer.shared;
         sorted_ = room.take<Sorted>(1);
@@ -122,8 +104,8 @@ class Mixture {
                 for (int64_t r = 0; r < count; ++r) std::memcpy(own.rows + r * padded, rows + r * bytes, bytes);
                 rows = own.rows;
             }
-            product_({rows, count, depth}, layer_.router, depth, 0, router_panels_,
-                     {own.results, router_panels_ * kFloatPanel, false});
+            products_.floating({rows, count, depth}, layer_.router, depth, 0, router_panels_,
+                               {own.results, router_panels_ * kFloatPanel, false});
             if (layer_.router_bias != nullptr)
                 loops_.shift(own.results, count, router_panels_ * kFloatPanel, layer_.router_bias);
             for (int64_t r = 0; r < count; ++r)
@@ -143,7 +125,7 @@ class Mixture {
 
     void sort() const {
         const Choices choices{ids_, weights_, tokens_ * picks_, picks_};
-        const auto expanded = [&](int64_t rows) { return expands(rows); };
+        const auto expanded = [&](int64_t rows) { return products_.expands(rows); };
         *sorted_ = sort_by_expert(choices, layer_.count + layer_.shared, longest_, down_rows_, expanded, next_,
                                   {pieces_, down_pieces_, sorted_tokens_, sorted_weights_});
     }
@@ -173,8 +155,9 @@ class Mixture {
         int64_t expanded = std::max(kPanelsAtOnce * layer_.gate_up.depth, down_panels_ * layer_.down.depth) * kPanel;
         if (layer_.format == ExpertFormat::mxfp4)
             expanded = std::max(element_bytes_ * panel_, kFewMxfp4 * 4) *
-                       std::max(expanded_panels(layer_.gate_up) * layer_.gate_up.depth, down_panels_ * layer_.down.depth);
-        else if (!expands(tokens_))
+                       std::max(products_.expanded_panels(layer_.gate_up) * layer_.gate_up.depth,
+                                down_panels_ * layer_.down.depth);
+        else if (!products_.expands(tokens_))
             expanded = 0;
         return {room.take<char>(std::max(gathered, kFewRows * depth * element_bytes_)),
                 room.take<float>(longest_),
@@ -189,11 +172,6 @@ class Mixture {
         return scratch(room);
     }
 
-    // What the product of a span's rows reads them with.
-    Int8Layout layout(const ExpertSpan& s, int64_t depth) const {
-        return layer_.format == ExpertFormat::int8 || s.expand ? Int8Layout(s.end - s.begin, depth) : Int8Layout(depth);
-    }
-
     void quantize_hidden(int64_t begin, int64_t end) const {
         const int64_t depth = layer_.down.depth;
         for (const ExpertSpan* s = down_pieces_; s < down_pieces_ + sorted_->down_pieces; ++s) {
@@ -203,83 +181,17 @@ class Mixture {
             uint8_t* q = hidden_bytes_ + s->place * depth;
             float* scales = hidden_scales_ + s->begin;
             if (layer_.format == ExpertFormat::int8 || s->expand)
-                int8_quantize(rows, layer_.element, layer_.width, depth, layout(*s, depth), q, scales, from - s->begin,
-                              to - s->begin);
+                int8_quantize(rows, layer_.element, layer_.width, depth, products_.layout(*s, depth), q, scales,
+                              from - s->begin, to - s->begin);
             else
                 int4_loops()->quantize(rows, layer_.element, layer_.width, depth, reinterpret_cast<int8_t*>(q), scales,
                                        hidden_sums_ + s->begin * hidden_groups_, from - s->begin, to - s->begin);
         }
     }
 
-    bool expands(int64_t rows) const {
-        return layer_.format == ExpertFormat::int4 && int4_loops()->expand != nullptr &&
-               rows >= (allowed(Instructions::amx_int8) ? kExpandRowsForAmx : kExpandRows);
-    }
-
-    // How many of a matrix's panels are written out at a time; all, where none need be.
-    int64_t expanded_panels(const ExpertMatrix& m) const {
-        if (layer_.format != ExpertFormat::mxfp4) return m.panels;
-        return std::clamp<int64_t>(kExpandedPanelBytes / (m.depth * panel_ * element_bytes_), 1, m.panels);
-    }
-
-    // Panels [begin, end) of the matrix of a span's expert times `count` of its rows, and its bias: out
-    // [count][(end - begin) * panel_]. `expanded` has room for the panels if they are to be written out.
-    void multiply(const ExpertMatrix& m, const ExpertSpan& s, const Prepared& x, int64_t count, int64_t begin, int64_t end,
-                  int8_t* expanded, float* out) const {
-        multiply_weights(m, s, x, count, begin, end, expanded, out);
-        if (m.bias != nullptr)
-            loops_.shift(out, count, (end - begin) * panel_, m.bias + (s.expert * m.panels + begin) * panel_);
-    }
-
-    void multiply_weights(const ExpertMatrix& m, const ExpertSpan& s, const Prepared& x, int64_t count, int64_t begin,
-                          int64_t end, int8_t* expanded, float* out) const {
-        const int64_t panel = s.expert * m.panels + begin, panels = end - begin;
-        if (layer_.format == ExpertFormat::mxfp4) return multiply_mxfp4(m, panel, panels, {x.rows, count, m.depth}, expanded, out);
-        if (!quantized_) {
-            product_({x.rows, count, m.depth}, m.packed, m.depth, panel, panel + panels,
-                     {out, panels * panel_, false});
-            return;
-        }
-        const float* scales = m.scales + panel * kPanel;
-        const int32_t* shift = m.shift + panel * kPanel;
-        const int8_t* packed = static_cast<const int8_t*>(m.packed) + panel * kPanel * m.depth;
-        if (layer_.format == ExpertFormat::int4) {
-            const auto* codes = static_cast<const uint8_t*>(m.packed) + panel * (m.depth / kInt4Group) * kInt4Block;
-            const Int4Weights w{codes, scales, shift, nullptr, panels * kPanel, m.depth};
-            if (!s.expand) {
-                int4_loops()->product(static_cast<const int8_t*>(x.rows), x.scales, x.sums, count, w, Element::f32, out, 0,
-                                      panels);
-                return;
-            }
-            int4_loops()->expand(w, 0, panels, expanded);
-            packed = expanded;
-        }
-        int8_product(static_cast<const uint8_t*>(x.rows), x.scales, count,
-                     {packed, scales, shift, nullptr, panels * kPanel, m.depth}, Element::f32, out, 0, panels);
-    }
-
-    void multiply_mxfp4(const ExpertMatrix& m, int64_t panel, int64_t panels, FloatRows x, int8_t* expanded, float* out) const {
-        const int64_t groups = m.depth / kMxfp4Group, stride = panels * panel_;
-        const auto* codes = static_cast<const uint8_t*>(m.packed) + panel * groups * kMxfp4Block;
-        if (x.count > kMoreRows) {
-            loops_.expand(codes, panels * groups, expanded);
-            return product_(x, expanded, m.depth, 0, panels, {out, stride, false});
-        }
-        if (few_ != nullptr && x.count <= kFewMxfp4)
-            return few_(x, codes, groups, panels, reinterpret_cast<float*>(expanded), out);
-        // Few rows are done before what was written out for them leaves the first-level cache.
-        for (int64_t p = 0; p < panels; ++p)
-            for (int64_t g = 0; g < groups; g += kGroupsAtOnce) {
-                const int64_t some = std::min(kGroupsAtOnce, groups - g);
-                const auto* rows = static_cast<const char*>(x.rows) + g * kMxfp4Group * element_bytes_;
-                loops_.expand(codes + (p * groups + g) * kMxfp4Block, some, expanded);
-                product_({rows, x.count, x.stride}, expanded, some * kMxfp4Group, 0, 1, {out + p * panel_, stride, g > 0});
-            }
-    }
-
     // How many panels of `rows` results fit kOutBytes.
     int64_t panels_at_once(int64_t rows) const {
-        const int64_t most = std::min(kPanelsAtOnce, expanded_panels(layer_.gate_up));
+        const int64_t most = std::min(kPanelsAtOnce, products_.expanded_panels(layer_.gate_up));
         return std::clamp<int64_t>(kOutBytes / (rows * panel_ * 4), 1, most);
     }
 
@@ -295,8 +207,8 @@ class Mixture {
                 const int64_t end = panels * (run + 1) / runs, step = panels_at_once(rows);
                 for (int64_t begin = panels * run / runs; begin < end; begin += step) {
                     const int64_t stop = std::min(begin + step, end);
-                    multiply(layer_.gate_up, s, {own.rows, own.scales, own.sums}, rows, begin, stop, own.expanded,
-                             own.results);
+                    products_.multiply(layer_.gate_up, s, {own.rows, own.scales, own.sums}, rows, begin, stop, own.expanded,
+                                       own.results);
                     char* to = hidden_ + (s.begin * hidden_row_ + begin * panel_ / 2) * element_bytes_;
                     if (layer_.limit > 0)
                         loops_.activate_clamped(own.results, rows, stop - begin, panel_, layer_.limit, to, hidden_row_);
@@ -316,7 +228,7 @@ class Mixture {
                 std::memcpy(own.rows + r * row_bytes_, rows_ + sorted_tokens_[s.begin + r] * row_bytes_, row_bytes_);
             return;
         }
-        const Int8Layout to = layout(s, depth);
+        const Int8Layout to = products_.layout(s, depth);
         // The int8 product takes bytes with 128 added, which the rows of 4-bit weights lack.
         const uint8_t flipped = s.expand ? 0x80 : 0;
         for (int64_t r = 0; r < rows; ++r) {
@@ -354,7 +266,7 @@ class Mixture {
                     const int64_t row = s->begin, height = s->end - row;
                     const Prepared prepared{rows + (quantized_ ? s->place : row) * bytes, hidden_scales_ + row,
                                             hidden_sums_ + row * hidden_groups_};
-                    multiply(layer_.down, *s, prepared, height, begin, end, own.expanded, own.results);
+                    products_.multiply(layer_.down, *s, prepared, height, begin, end, own.expanded, own.results);
                     loops_.add(own.results, sorted_tokens_ + row, sorted_weights_ + row, height, width, own.totals);
                 }
                 loops_.round(own.totals, tokens_, width, std::min(width, layer_.hidden - begin * panel_),
@@ -366,6 +278,7 @@ class Mixture {
 
     const ExpertLayer& layer_;
     const int64_t tokens_;
+    const ExpertProducts products_;
     const int64_t picks_;  // per token
     const int64_t tasks_;  // that a product should come to
     const int64_t panel_;
@@ -380,8 +293,6 @@ class Mixture {
     const int64_t down_panels_;  // of one task
     const int64_t down_rows_;    // multiplied at a time
     const ExpertLoops& loops_;
-    const FloatProduct product_;
-    const FewMxfp4 few_;
     Sorted* sorted_;
     int64_t* next_;  // place of each expert's next choice
     ExpertSpan* pieces_;
