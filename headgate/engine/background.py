@@ -100,8 +100,8 @@ class Background:
             assert [s.arrival for s in sequences] == sorted(s.arrival for s in sequences)
 
     def _count(self, sequence: Sequence, most: int) -> int:
-        window = self._tables.window
-        return min(sequence.gap, most) if window is None else min(sequence.gap, most, window.step)
+        bound = self._tables.bound
+        return min(sequence.gap, most) if bound is None else min(sequence.gap, most, bound.step)
 
     def _make_room(self, sequence: Sequence, granted: dict[Sequence, int], tokens: int) -> bool:
         while not self._tables.extend(sequence.table, tokens):
@@ -121,16 +121,13 @@ class Background:
             return None
         tables = self._tables
         cached = tables.attach_prefix(sequence.table, sequence.reusable)
-        entering = tables.entering(sequence.table, len(sequence.tokens))
-        missing = tables.blocks_for(entering) - len(sequence.table.blocks)
         # Alone on the model one may use all of it, or a small pool would never get anything done.
         own = len(sequence.table.blocks) - sequence.table.gone
         used = tables.free_blocks + own + self.pinned < tables.total_blocks
-        reserve = int(tables.total_blocks * _RESERVE) if used else 0
-        if missing + reserve > tables.free_blocks:
+        if not tables.fits(sequence.table, len(sequence.tokens), 0, _RESERVE if used else 0.0):
             tables.release(sequence.table, keep=False)
             return None
-        tables.extend(sequence.table, entering)
+        tables.enter(sequence.table, len(sequence.tokens))
         self.waiting.remove(sequence)
         sequence.admit(cached)
         insort(self.running, sequence, key=lambda s: s.arrival)

@@ -24,12 +24,12 @@ from headgate.engine.graphs import Recorder, recorder
 from headgate.engine.kernels.choice import choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionShape
-from headgate.engine.kv.budget import divided, kv_budget
+from headgate.engine.kv.budget import BlockBytes, block_bytes, divided, kv_budget
 from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.store import KVStore, kv_bytes_per_token, kv_dtype, state_bytes
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
-from headgate.engine.kv.window import Window
+from headgate.engine.kv.window import Window, partial_window
 from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
 from headgate.engine.local import LocalModel
@@ -244,7 +244,8 @@ class Engine:
         per_token = sum(self._kv_bytes_per_token(loaded_decoder) for _, loaded_decoder, _ in loaded)
         state = sum(state_bytes(loaded_decoder.decoder.spec) for _, loaded_decoder, _ in loaded)
         block = per_token * self._settings.block_size
-        blocks, states = divided(budget, block=block, state=state, most_states=2 * self._settings.max_running)
+        models = [self._block_bytes(spec, loaded_decoder) for spec, loaded_decoder, _ in loaded]
+        blocks, states = divided(budget, models=models, state=state, most_states=2 * self._settings.max_running)
         if blocks < 1 or (state and not states):
             least = 2 * max(block, state) if state else block
             raise CheckpointError(f"kv_bytes {budget} holds no block{' and state' * bool(state)}; {least} is the least")
@@ -314,11 +315,16 @@ class Engine:
     ) -> LocalModel:
         """`per_token`: bytes of all models' keys and values of a token each."""
         settings, decoder = self._settings, loaded.decoder
-        context_length = min(spec.context_length or decoder.spec.context_length, decoder.spec.context_length)
+        context_length = _context_length(spec, loaded)
         # More than every running sequence at full length can never be used.
         blocks = min(blocks, settings.max_running * -(-context_length // settings.block_size))
+        pages = self._block_bytes(spec, loaded).pages
+        pages = pages if pages < blocks else 0
+        if pages:
+            told = spec.name, blocks, settings.block_size, pages
+            logger.info("%s: %d blocks of %d tokens; layers that see a window have %d pages", *told)
         kept = kv_dtype(settings.kv_dtype, decoder.dtype)
-        tables, tiers = self._tables(spec, loaded, kept, blocks, states, per_token, context_length)
+        tables, tiers = self._tables(spec, loaded, kept, blocks, pages, states, per_token, context_length)
         ahead = self._row_kernels is not None
         longest = tables.longest(context_length)
 
@@ -328,7 +334,16 @@ class Engine:
             if record is not None and settings.record_prompts:
                 sizes = recorded_sizes(decoder, blocks, settings.block_size, settings.max_step_tokens)
             spare = spare_blocks(sizes, settings.block_size)
-            store = KVStore(decoder.spec, blocks + spare + ahead, settings.block_size, kept, self.device, states)
+            store = KVStore(
+                decoder.spec,
+                blocks + spare + ahead,
+                settings.block_size,
+                kept,
+                self.device,
+                states,
+                pages=pages,
+                context_length=context_length,
+            )
             prompts = None
             if sizes and record is not None and isinstance(decoder, Decoder):
                 most = settings.max_running
@@ -374,6 +389,7 @@ class Engine:
         loaded: LoadedDecoder,
         kept: torch.dtype,
         blocks: int,
+        pages: int,
         states: int,
         per_token: int,
         context_length: int,
@@ -383,14 +399,18 @@ class Engine:
         if tiering is None or remembers:  # blocks alone are no use to a model that keeps states
             key = secrets.token_bytes(32)
             slots = StateSlots(states, key) if remembers else None
+            windows = loaded.decoder.spec.kv_windows
             window = Window.of(
-                None if remembers else loaded.decoder.spec.window,
+                partial_window(windows, context_length) if pages else None if remembers else loaded.decoder.spec.window,
                 step=self._settings.max_step_tokens,
                 block_size=size,
-                blocks=blocks,
+                blocks=pages or blocks,
                 context_length=context_length,
             )
-            return KVTables(blocks, size, key, prefix_cache=shares, dtype=str(kept), states=slots, window=window), None
+            tables = KVTables(
+                blocks, size, key, prefix_cache=shares, dtype=str(kept), states=slots, window=window, pages=pages
+            )
+            return tables, None
         # Tiers have prefixes from their beginning on: blocks behind windows are kept for them.
         mark = tiering.mark(model_parts(spec.path, loaded, spec.weights, str(kept), size, self._kernels.why))
         tables = KVTables(blocks, size, tiering.key, dtype=f"{kept}{mark}")
@@ -423,6 +443,25 @@ class Engine:
             for s in specs
         )
 
+    def _block_bytes(self, spec: ModelSpec, loaded: LoadedDecoder) -> BlockBytes:
+        """Of a block of the model. Pages are for steps that the host lays out, and blocks that go to no tier."""
+        settings, shape = self._settings, loaded.decoder.spec
+        told = self.device.type == "cpu" and self._row_kernels is None
+        return block_bytes(
+            shape,
+            kv_dtype(settings.kv_dtype, loaded.decoder.dtype),
+            settings,
+            settings.block_size,
+            context_length=_context_length(spec, loaded),
+            apart=told and self._tiering is None and not shape.state_shapes,
+        )
+
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
         decoder = loaded.decoder
         return kv_bytes_per_token(decoder.spec, kv_dtype(self._settings.kv_dtype, decoder.dtype))
+
+
+def _context_length(spec: ModelSpec, loaded: LoadedDecoder) -> int:
+    """Most tokens of a sequence, whatever memory there is."""
+    own = loaded.decoder.spec.context_length
+    return min(spec.context_length or own, own)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.chunk import Chunk
-from headgate.engine.kernels.interface import DecodeBatch, Forms
+from headgate.engine.kernels.interface import DecodeBatch, Forms, Pages
 from headgate.engine.kernels.states import StepStates
 from headgate.engine.sampling.noise import stream_key
 from headgate.engine.sequence import Sequence
@@ -102,12 +102,25 @@ class StepInputs:
 
     def _place(self, chunks: Seq[Chunk], size: int) -> None:
         for chunk in chunks:
-            start, stop, blocks = chunk.start, chunk.start + chunk.count, chunk.sequence.table.blocks
-            self.positions.extend(range(start, stop))
-            for at in range(start // size, (stop - 1) // size + 1):
-                # From a place in the sequence to the slot that it has in this block.
-                shift = (blocks[at] - at) * size
-                self.slots.extend(range(max(start, at * size) + shift, min(stop, (at + 1) * size) + shift))
+            self.positions.extend(range(chunk.start, chunk.start + chunk.count))
+            _extend_slots(self.slots, chunk, chunk.sequence.table.blocks, size)
+
+
+def _extend_slots(slots: array[int], chunk: Chunk, blocks: Seq[int], size: int) -> None:
+    """Where the chunk's keys and values go in these blocks of its sequence."""
+    start, stop = chunk.start, chunk.start + chunk.count
+    for at in range(start // size, (stop - 1) // size + 1):
+        # From a place in the sequence to the slot that it has in this block.
+        shift = (blocks[at] - at) * size
+        slots.extend(range(max(start, at * size) + shift, min(stop, (at + 1) * size) + shift))
+
+
+def step_pages(chunks: Seq[Chunk], size: int, device: torch.device, *, placed: bool) -> Pages:
+    """Where the chunks are in layers that are paged; slots only if `placed`."""
+    slots = _numbers()
+    for chunk in chunks if placed else ():
+        _extend_slots(slots, chunk, chunk.sequence.table.pages, size)
+    return Pages([chunk.sequence.table.pages for chunk in chunks], tensor(slots, device))
 
 
 def _goes_on(chunk: Chunk) -> bool:
@@ -116,14 +129,19 @@ def _goes_on(chunk: Chunk) -> bool:
     return chunk.count == 1 and sequence.generates and chunk.start + 1 == len(sequence.tokens)
 
 
-def decode_batch(chunks: Seq[Chunk], size: int, forms: Forms | None = None) -> DecodeBatch:
-    """The inputs of steps in which each of the chunks' sequences, all of them `direct`, gets one token."""
+def decode_batch(chunks: Seq[Chunk], size: int, forms: Forms | None = None, *, paged: bool = False) -> DecodeBatch:
+    """The inputs of steps in which each of the chunks' sequences, all of them `direct`, gets one token.
+
+    `paged`: whether layers are. Who decodes has as many pages as blocks.
+    """
     sequences, starts = [chunk.sequence for chunk in chunks], [chunk.start for chunk in chunks]
     count, tables, ends = len(sequences), array("i"), _numbers()
     begins = _numbers()
     for sequence in sequences:
         begins.append(len(tables))
         tables.extend(sequence.table.blocks)
+    for sequence in sequences if paged else ():
+        tables.extend(sequence.table.pages)
     # Few have ends of their own.
     listed = dict[frozenset[int], int]()
     for tokens in {sequence.ends for sequence in sequences}:

@@ -392,7 +392,7 @@ class Lane:
         now = self._clock()
         freed = self._scheduler.remove(sequence, discard=discard)
         if discard and self._runner is not None:
-            self._runner.discard(freed)
+            self._runner.discard(freed, self._scheduler.tables.unused_pages(freed))
         choices = self._sequences[sequence.request.id]
         if all(s.done for s in choices):
             del self._sequences[sequence.request.id]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headgate.engine.ahead import AheadDecoder, Decoded
 from headgate.engine.chunk import Chunk
-from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_states, tensor
+from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_pages, step_states, tensor
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kv.records import BlockRecords, block_records
 from headgate.engine.kv.store import KVStore
@@ -240,19 +240,21 @@ class Runner:
         self, decoder: LanguageModel, inputs: StepInputs, chunks: Seq[Chunk]
     ) -> tuple[Tensor, Tensor, AttentionBatch, Seq[KVLayer], Tensor]:
         """What the decoder takes of the inputs."""
-        device = decoder.device
+        device, placed = decoder.device, not decoder.decodes
         tokens, rows = tensor(inputs.tokens, device), tensor(inputs.rows, device)
         positions = slots = self._nothing
-        if not decoder.decodes:
+        if placed:
             positions, slots = tensor(inputs.positions, device), tensor(inputs.slots, device)
         states = step_states(chunks, self._store.states)
-        batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size, states)
+        size = self._block_size
+        pages = step_pages(chunks, size, device, placed=placed) if self._store.paged else None
+        batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, size, states, pages)
         return tokens, positions, batch, self._store.layers, rows
 
-    def discard(self, blocks: Seq[int]) -> None:
-        """Wipe blocks whose contents may be broken; a device that cannot fails its next step, and says so there."""
+    def discard(self, blocks: Seq[int], pages: Seq[int]) -> None:
+        """Wipe what may hold what is broken; a device that cannot fails its next step, and says so there."""
         try:
-            self._store.clear(blocks)
+            self._store.clear(blocks, pages)
         except Exception:
             # After an illegal access all that CUDA is asked fails. Who must end because of a step still ends.
             logger.exception("%d blocks of a step that failed cannot be wiped", len(blocks))
@@ -265,7 +267,7 @@ class Runner:
                 guide.follow(chunk.sequence.tokens)
                 guides[row] = guide, chunk.sequence.request.sampling.greedy
         forms = GuidedForms(guides, len(chunks), self._decoder.spec.vocab_size) if guides else None
-        decoding = decode_batch(chunks, self._block_size, forms)
+        decoding = decode_batch(chunks, self._block_size, forms, paged=self._store.paged)
         found, seconds = self._decoder.decode(decoding, self._store.layers, most, interrupt.flag)
         self._forward_seconds += seconds
         sampled = [Sampled(c.sequence, t if t[-1] >= 0 else ()) for c, t in zip(chunks, found, strict=True)]
@@ -294,7 +296,7 @@ class Runner:
         if chunk.drafted:
             # What broke them would stay where it is if no token came in its place any more.
             broken = [len(sequence.tokens) - 1 + number for number, token in enumerate(tokens) if token < 0]
-            self._store.clear_tokens(sequence.table.blocks, broken)
+            self._store.clear_tokens(sequence.table.blocks, sequence.table.pages, broken)
         logprobs = [one.logprob for one in drawn[:count] if one.logprob is not None]
         return Sampled(sequence, tokens[:count], logprobs, drawn[0].lost)
 

@@ -7,7 +7,7 @@ gaps of some length.
 The order within a step:
 1. running sequences that lack one token, oldest first. A sequence that needs a block the pool does not have preempts
    the youngest running one of the last rank (which may be itself); the victim gives its blocks back and is recomputed
-   later. Where blocks behind a window are given back, those with longer gaps then get the blocks of a step likewise;
+   later. Where blocks or pages behind a window are given back, those with longer gaps then get a step's likewise;
 2. running sequences with longer gaps, each up to its share of the step;
 3. waiting sequences, unless something was preempted, as long as the whole known part fits the pool. Interactive ones
    are through with 2 and 3 before the others begin with 2;
@@ -26,11 +26,13 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence as Seq
+from operator import attrgetter
 
 from headgate.engine.background import Background
 from headgate.engine.chunk import Chunk
+from headgate.engine.kv.block_table import BlockTable
 from headgate.engine.kv.pins import Pins
-from headgate.engine.kv.tables import BlockTable, KVTables
+from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
 from headgate.engine.kv.window import Window
 from headgate.engine.limits import Limits, StepRoom
@@ -59,7 +61,7 @@ class Scheduler:
         self.pins = Pins(tables)
         self._waiting: dict[Queue, deque[Sequence]] = {}
         self._shares = Shares()
-        self._refused: tuple[Sequence, int, int] | None = None
+        self._refused: tuple[Sequence, tuple[int, int], int] | None = None
         self._revision = 0
         """Of what runs, waits and is computed; goes up after it has changed."""
         self._pending = -1, 0
@@ -127,6 +129,7 @@ class Scheduler:
         granted: dict[Sequence, int] = {}
 
         preemptions, size = self.preemptions, self.tables.block_size
+        ready = _BLOCKS if self.tables.pages is None else _PAGES
         for sequence in list(self.running):
             known = len(sequence.tokens)
             if known - sequence.computed != 1 or not sequence.admitted:
@@ -134,10 +137,10 @@ class Scheduler:
             if len(granted) == budget:
                 break  # only where memory was short: the youngest wait
             # Most tokens go into a block that is there; asking for each costs more than all the rest of this loop.
-            if known <= len(sequence.table.blocks) * size or self._make_room(sequence, granted, known):
+            if known <= len(ready(sequence.table)) * size or self._make_room(sequence, granted, known):
                 granted[sequence] = 1
-        if self.tables.window is not None:
-            self._cover(self.tables.window, granted)
+        if self.tables.bound is not None:
+            self._cover(self.tables.bound, granted)
         preempted = self.preemptions > preemptions
         budget -= len(granted)
         for sequence in granted:
@@ -183,7 +186,7 @@ class Scheduler:
             most = min(most, sequence.limit - len(sequence.tokens))
         tables, size = self.tables, self.tables.block_size
         missing = sum(tables.blocks_for(c.start + most) - len(c.sequence.table.blocks) for c in chunks)
-        if missing > tables.free_blocks:
+        if missing > tables.ready_blocks:
             return min(most, *(len(c.sequence.table.blocks) * size - c.start for c in chunks))
         for chunk in chunks:
             tables.extend(chunk.sequence.table, chunk.start + most)
@@ -293,7 +296,8 @@ class Scheduler:
         assert not any(s.admitted or s.done or s.table.blocks or s.computed for s in waiting)
         assert [s.arrival for s in self.running] == sorted(s.arrival for s in self.running)
         for sequence in self.running:
-            assert self.tables.blocks_for(sequence.computed) <= len(sequence.table.blocks)
+            table, blocks = sequence.table, self.tables.blocks_for(sequence.computed)
+            assert blocks <= len(table.blocks if self.tables.pages is None else table.pages)
         assert self.pending_tokens == self._lacking(), "something has changed and was not noted"
         self.background.check()
         others = (*self.background.running, *self.background.waiting)
@@ -355,7 +359,7 @@ class Scheduler:
         return None
 
     def _enter(self, sequence: Sequence) -> bool:
-        if self._refused == (sequence, self.tables.free_blocks, len(self.running)):
+        if self._refused == (sequence, self.tables.free, len(self.running)):
             return False
         while not self.tables.admits:
             if not self.background.give_way():
@@ -367,23 +371,22 @@ class Scheduler:
             if sequence.load is not None:
                 self.tables.release(sequence.table)
                 return False
-        entering = self.tables.entering(sequence.table, len(sequence.tokens))
-        missing = self.tables.blocks_for(entering) - len(sequence.table.blocks)
         # One block in reserve per running sequence, or the newcomer would soon be preempted for their next tokens.
-        while missing + len(self.running) > self.tables.free_blocks and self.background.give_way():
+        known, spare = len(sequence.tokens), len(self.running)
+        while not (fits := self.tables.fits(sequence.table, known, spare)) and self.background.give_way():
             pass
-        if missing + len(self.running) > self.tables.free_blocks:
+        if not fits:
             self.tables.release(sequence.table)
             # Remembered, so that a long prompt is not hashed again in every step until something is freed. Who ends and
             # is pinned frees no block, but needs none in reserve any more.
-            self._refused = (sequence, self.tables.free_blocks, len(self.running))
+            self._refused = (sequence, self.tables.free, len(self.running))
             return False
         if tiers is not None:
             sequence.load = tiers.fetch(sequence.table, sequence.reusable)
             if sequence.load is not None:
                 sequence.table = BlockTable(sequence.table.root)
                 return False
-        self.tables.extend(sequence.table, entering)
+        self.tables.enter(sequence.table, known)
         self._unqueue(sequence)
         if sequence.preemptions == 0:
             self.queried_tokens += sequence.prompt_length
@@ -396,8 +399,8 @@ class Scheduler:
         """Add up to `most` tokens of the sequence to the step; returns how many."""
         already = granted.get(sequence, 0)
         count = min(sequence.gap - already, most)
-        if self.tables.window is not None:
-            count = min(count, self.tables.window.step - already)
+        if self.tables.bound is not None:
+            count = min(count, self.tables.bound.step - already)
         if count > 0:
             granted[sequence] = already + count
             self._shares.charge(sequence.request, count)
@@ -418,6 +421,8 @@ class Scheduler:
 
 
 _RANKS = (0, 1)
+_BLOCKS, _PAGES = attrgetter("blocks"), attrgetter("pages")
+"""Of a table: what it has for the tokens that it has room for."""
 
 
 def _queue(sequence: Sequence) -> Queue:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headgate.engine.kv.block_table import BlockTable
 from headgate.engine.kv.loading import Load
-from headgate.engine.kv.tables import BlockTable
 from headgate.engine.request import Request, TokenScore
 from headgate.engine.sampling.grammar import Guide
 from headgate.engine.sampling.processors import SamplingRow

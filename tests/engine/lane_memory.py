@@ -45,9 +45,12 @@ def following(tokens: Seq[int]) -> int:
 class MemoryModel:
     """Stands in for the runner: a slot holds (tenant, all tokens up to its own)."""
 
-    def __init__(self, block_size: int, window: int | None = None) -> None:
+    def __init__(self, block_size: int, window: int | None = None, *, paged: bool = False) -> None:
+        """`paged`: whether what is seen of a window lies in pages, and what is seen of all in blocks."""
         self._block_size = block_size
-        self._window = window
+        self._window = None if paged else window
+        self._pages: dict[int, tuple[str, tuple[int, ...]]] | None = {} if paged else None
+        self._page_window = window or 0
         self._slots: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.fail_next = False
         self.fits: Callable[[Seq[Chunk]], bool] = lambda _: True
@@ -130,12 +133,19 @@ class MemoryModel:
             known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()), *chunk.drafted)
             for position in range(chunk.start + step, chunk.start + step + chunk.count):
                 self._slots[self._slot(chunk, position)] = self._meaning(chunk, known, position)
+                if self._pages is not None:
+                    self._pages[self._page_slot(chunk, position)] = self._meaning(chunk, known, position)
         for chunk in chunks:
             known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()), *chunk.drafted)
             first = chunk.start + step
             seen = 0 if self._window is None or chunk.sequence.request.probe else first - self._window + 1
             for position in range(max(0, seen), first + chunk.count):
                 assert self._slots[self._slot(chunk, position)] == self._meaning(chunk, known, position)
+            if self._pages is not None:
+                for position in range(max(0, first - self._page_window + 1), first + chunk.count):
+                    assert self._pages[self._page_slot(chunk, position)] == self._meaning(chunk, known, position)
+                for position in range(first + chunk.count):
+                    assert self._page_slot(chunk, position) in self._pages, "a page that nobody has written to is read"
         if self.fail_next:
             self.fail_next = False
             raise RuntimeError("the device is gone")
@@ -167,13 +177,16 @@ class MemoryModel:
         given = (*request.prompt, *request.score)
         return tuple(TokenScore(given[p + 1], -float(p), False) for p in chunk.scored)
 
-    def discard(self, blocks: Seq[int]) -> None:
-        for block in blocks:
-            for slot in range(block * self._block_size, (block + 1) * self._block_size):
-                self._slots.pop(slot, None)
+    def discard(self, blocks: Seq[int], pages: Seq[int]) -> None:
+        for held, numbers in ((self._slots, blocks), (self._pages or {}, pages)):
+            for number in numbers:
+                for slot in range(number * self._block_size, (number + 1) * self._block_size):
+                    held.pop(slot, None)
 
     def release(self) -> None:
         self._slots.clear()
+        if self._pages is not None:
+            self._pages.clear()
         self._states.clear()
 
     def records(self) -> MemoryRecords:
@@ -183,6 +196,9 @@ class MemoryModel:
         return (
             chunk.sequence.table.blocks[position // self._block_size] * self._block_size + position % self._block_size
         )
+
+    def _page_slot(self, chunk: Chunk, position: int) -> int:
+        return chunk.sequence.table.pages[position // self._block_size] * self._block_size + position % self._block_size
 
     def _meaning(self, chunk: Chunk, known: tuple[int, ...], position: int) -> tuple[str, tuple[int, ...]]:
         return chunk.sequence.request.tenant, known[: position + 1]
@@ -285,18 +301,23 @@ def lane_of(
     cpu_tick_s: float = 0.0,
     states: int = 0,
     window: int | None = None,
+    pages: int = 0,
 ) -> tuple[Lane, Scheduler, MemoryModel]:
     """Whose clocks go on by a tick whenever they are read. `states`: slots of a model that keeps some.
 
-    `window`: positions back, itself included, that a token of another sees.
+    `window`: positions back, itself included, that a token of another sees; with `pages`, in some of its layers.
     """
     slots = StateSlots(states, b"key") if states else None
     bound = Window.of(
-        window, step=limits.max_step_tokens, block_size=BLOCK_SIZE, blocks=blocks, context_length=context_length
+        window,
+        step=limits.max_step_tokens,
+        block_size=BLOCK_SIZE,
+        blocks=pages or blocks,
+        context_length=context_length,
     )
-    tables = KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache, states=slots, window=bound)
+    tables = KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache, states=slots, window=bound, pages=pages)
     scheduler = Scheduler(tables, limits)
-    memory = MemoryModel(BLOCK_SIZE, window)
+    memory = MemoryModel(BLOCK_SIZE, window, paged=pages > 0)
     clock, cpu_clock = (count(0.0, tick).__next__ for tick in (tick_s, cpu_tick_s))
     lane = Lane(scheduler, memory, context_length=context_length, eos_ids=(EOS,), clock=clock, cpu_clock=cpu_clock)
     return lane, scheduler, memory

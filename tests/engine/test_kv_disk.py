@@ -377,6 +377,7 @@ class Shape:
     """Of a model whose layers differ."""
 
     kv_shapes = ((2, 8), (1, 4))
+    kv_windows = (None, None)
     state_shapes = ()
 
 

@@ -276,6 +276,52 @@ TestSmallWindow.settings = settings(max_examples=20, stateful_step_count=50, dea
 TestCrowdedWindow.settings = settings(max_examples=20, stateful_step_count=50, deadline=None)
 
 
+class PagedLaneMachine(LaneMachine):
+    """The same of a model some of whose layers see a window, with fewer pages than blocks."""
+
+    WINDOW = 9
+    PAGES = 11
+    POOL = 2 * BLOCKS + PINNED
+
+    def _lane(self) -> tuple[Lane, Scheduler, MemoryModel]:
+        return lane_of(LIMITS, self.POOL, context_length=BLOCKS * BLOCK_SIZE, window=self.WINDOW, pages=self.PAGES)
+
+    @invariant()
+    def windows_are_all_that_pages_are_used_for(self) -> None:
+        pages = self.scheduler.tables.pages
+        assert pages is not None
+        for sequence in (*self.scheduler.running, *self.scheduler.background.running):
+            table, first = sequence.table, pages.window.first(sequence.computed)
+            assert table.behind == first
+            assert len(table.pages) - first <= pages.window.blocks
+
+    def teardown(self) -> None:
+        super().teardown()
+        assert self.scheduler.tables.free == (self.POOL, self.PAGES)
+
+
+class FewPagesMachine(PagedLaneMachine):
+    """The same with a window of a few tokens, in no more pages than a sequence needs."""
+
+    WINDOW = 2
+    PAGES = 5
+
+
+class ManyPagesMachine(PagedLaneMachine):
+    """The same with a page for each block."""
+
+    WINDOW = 4
+    PAGES = 2 * BLOCKS + PINNED
+
+
+TestPagedLane = PagedLaneMachine.TestCase
+TestFewPages = FewPagesMachine.TestCase
+TestManyPages = ManyPagesMachine.TestCase
+TestPagedLane.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestFewPages.settings = settings(max_examples=20, stateful_step_count=50, deadline=None)
+TestManyPages.settings = settings(max_examples=20, stateful_step_count=50, deadline=None)
+
+
 class TieredMachine(LaneMachine):
     """The same with blocks that go to a tier and come back, at any time, in part or too late."""
 

@@ -335,7 +335,7 @@ def test_all_that_a_run_of_steps_wrote_is_wiped_where_nobody_has_a_token(
 
     memory.leaves = leaves
     monkeypatch.setattr(memory, "run", broken)
-    monkeypatch.setattr(memory, "discard", wiped.extend)
+    monkeypatch.setattr(memory, "discard", lambda blocks, _: wiped.extend(blocks))
     (last,) = lane.step(run_s=12.0)
     assert last.finish is not None
     assert last.finish.reason == "error"

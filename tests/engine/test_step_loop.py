@@ -99,7 +99,7 @@ class Steps:
             steps += time.monotonic() > deadline
         return [Sampled(chunk.sequence, [1] * steps) for chunk in chunks]
 
-    def discard(self, blocks: Sequence[int]) -> None:
+    def discard(self, blocks: Sequence[int], pages: Sequence[int]) -> None:
         pass
 
 

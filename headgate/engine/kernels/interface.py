@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -29,12 +29,15 @@ class KVLayer:
 
     int8 and fp8 (e4m3) ones have float32 scales [slots, kv_heads]: a head of a token is scale * q with
     scale = max|x| / 127, or / 448.
+
+    One that is `paged` has the slots of pages instead: see AttentionBatch.
     """
 
     keys: Tensor
     values: Tensor
     key_scales: Tensor | None = None
     value_scales: Tensor | None = None
+    paged: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,20 @@ class HeadNorms:
 
 
 @dataclass(frozen=True, slots=True)
+class Pages:
+    """Where a step's keys and values are in layers that are `paged`.
+
+    Attributes:
+        tables: pages of each sequence, in order of position, as far as it has them. Where nobody reads any more, a page
+            stands that somebody reads.
+        slots: as of AttentionBatch.
+    """
+
+    tables: Sequence[Sequence[int]]
+    slots: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionBatch:
     """Geometry of one step. Sequence i owns `counts[i]` consecutive query rows, in order of i.
 
@@ -68,6 +85,7 @@ class AttentionBatch:
         slots: [tokens] int64, where each row's key and value go.
         block_size: slots per block.
         states: of models that keep some.
+        pages: of models some of whose layers are `paged`.
     """
 
     counts: Sequence[int]
@@ -76,6 +94,13 @@ class AttentionBatch:
     slots: Tensor
     block_size: int
     states: StepStates | None = None
+    pages: Pages | None = None
+
+    @property
+    def places(self) -> tuple[AttentionBatch, ...]:
+        """The geometry of layers that are not paged, and of those that are, if there are any."""
+        pages = self.pages
+        return (self,) if pages is None else (self, replace(self, tables=pages.tables, slots=pages.slots, pages=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +152,7 @@ class DecodeBatch:
             sequence's blocks begin in `tables`, where the tokens that end it begin in `ends` and how many they are, the
             `stream_key` of its draws, top_k (0 is all).
         choices: float64, three per sequence: temperature (0 is greedy), top_p, min_p.
-        tables: int32, the blocks of one sequence after the other.
+        tables: int32, the blocks of one sequence after the other. Where layers are `paged`, as many pages follow.
         ends: int64.
         block_size: slots per block.
         context: tokens of the longest sequence.

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import torch
+
+from headgate.engine.kv.store import kv_bytes_per_token, paged_bytes_per_token
+from headgate.engine.kv.window import Window, partial_window
+from headgate.engine.limits import Limits
+from headgate.engine.models.language_model import ModelShape
 
 # Of the control group that a container's processes see as theirs: version 2, then 1. Without a bound the first says
 # "max", and the second a number that no machine has.
@@ -66,13 +73,51 @@ def measured_budget(memory: Memory, steps: Iterable[Callable[[], object]], rows:
     return max(0, min(free * 8 // 10, (free - peak) * 9 // 10))
 
 
-def divided(budget: int, *, block: int, state: int, most_states: int) -> tuple[int, int]:
-    """How many blocks and how many states of sequences `budget` bytes hold, for bytes of one of each.
+@dataclass(frozen=True, slots=True)
+class BlockBytes:
+    """What a block of a model takes.
+
+    Attributes:
+        whole: bytes of layers that keep as many blocks as there are.
+        paged: bytes of those that lie in pages.
+        pages: most pages that sequences can use: beyond as many blocks there are no more.
+    """
+
+    whole: int
+    paged: int = 0
+    pages: int = 0
+
+    def of(self, blocks: int) -> int:
+        """Bytes of so many blocks."""
+        return blocks * self.whole + min(blocks, self.pages) * self.paged
+
+
+def block_bytes(
+    shape: ModelShape, dtype: torch.dtype, limits: Limits, block_size: int, *, context_length: int, apart: bool
+) -> BlockBytes:
+    """Of a model whose keys and values are kept in `dtype`, and sequences are of up to `context_length` tokens.
+
+    `apart`: whether layers with a window may have pages where others see all: as many as sequences that run can use.
+    """
+    every = kv_bytes_per_token(shape, dtype) * block_size
+    window = partial_window(shape.kv_windows, context_length) if apart else None
+    if window is None:
+        return BlockBytes(every)
+    paged = paged_bytes_per_token(shape, dtype, context_length) * block_size
+    return BlockBytes(
+        every - paged, paged, limits.max_running * Window(window, limits.max_step_tokens, block_size).blocks
+    )
+
+
+def divided(budget: int, *, models: Sequence[BlockBytes], state: int, most_states: int) -> tuple[int, int]:
+    """How many blocks of each model and how many states of sequences `budget` bytes hold; `state`: bytes of one.
 
     States get what `most_states` of them take, but no more than half. They are 0 for models without.
     """
     states = min(most_states, budget // 2 // state) if state else 0
-    return (budget - states * state) // block, states
+    left = budget - states * state
+    bound = range(1, left // sum(model.whole for model in models) + 1)
+    return bisect_right(bound, left, key=lambda blocks: sum(model.of(blocks) for model in models)), states
 
 
 def host_memory(bounds: Iterable[Path] = _BOUNDS) -> int:

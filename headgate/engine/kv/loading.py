@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.engine.kv.tables import BlockTable
+from headgate.engine.kv.block_table import BlockTable
 
 
 @dataclass(slots=True, eq=False)

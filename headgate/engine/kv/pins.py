@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headgate.engine.kv.tables import BlockTable, KVTables
+from headgate.engine.kv.block_table import BlockTable
+from headgate.engine.kv.tables import KVTables
 
 
 class Pins:
@@ -22,11 +23,15 @@ class Pins:
         return self._held.values()
 
     def add(self, name: str, table: BlockTable, most: int) -> bool:
-        """Take over a table but for a block that is not full. False, with nothing changed, beyond `most` blocks.
+        """Take over a table but for a block that is not full. False, with nothing changed, beyond `most` blocks, or
+        beyond the pages that prompts may hold.
 
         Where others have read the same meanwhile, theirs are held: nobody would find the duplicates.
         """
         if len({*self._blocks(), *self._tables.findable(table)}) > most:
+            return False
+        pages, held = self._tables.pages, [*self._held.values(), table]
+        if pages is not None and sum(len(each.pages) - each.behind for each in held) > pages.most_held:
             return False
         self._tables.trim(table, len(table.identities) * self._tables.block_size)
         self._tables.make_findable(table)

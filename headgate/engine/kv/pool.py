@@ -6,7 +6,19 @@ intrusive doubly linked list in order of last use, so that a cached block can be
 
 from __future__ import annotations
 
-from headgate.cache.prefix import PrefixIndex
+from typing import Protocol
+
+
+class Contents(Protocol):
+    """What is known of what blocks hold."""
+
+    def holds(self, block: int) -> bool:
+        """Whether somebody may find what is in it."""
+        ...
+
+    def forget(self, block: int) -> None:
+        """It is about to be overwritten."""
+        ...
 
 
 class OutOfBlocks(Exception):
@@ -16,7 +28,7 @@ class OutOfBlocks(Exception):
 class BlockPool:
     """Reference counts and the LRU free list of `blocks` blocks, numbered from 0."""
 
-    def __init__(self, blocks: int, index: PrefixIndex) -> None:
+    def __init__(self, blocks: int, index: Contents) -> None:
         if blocks < 1:
             raise ValueError(f"blocks must be at least 1, got {blocks}")
         self._index = index

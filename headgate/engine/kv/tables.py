@@ -4,38 +4,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.cache.prefix import PrefixIndex
+from headgate.engine.kv.block_table import BlockTable
 from headgate.engine.kv.leaving import Leaving
+from headgate.engine.kv.pages import WindowPages
 from headgate.engine.kv.pool import BlockPool
-from headgate.engine.kv.states import Held, StateSlots
+from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.window import Window
-
-
-@dataclass(slots=True)
-class BlockTable:
-    """Blocks of one sequence in order of position. Only `KVTables` changes it."""
-
-    root: bytes
-    blocks: array[int] = field(default_factory=lambda: array("i"))
-    """An array, because kernels take many tables as one: that copies memory and no numbers."""
-    identities: list[bytes] = field(default_factory=list)
-    """Identities of the leading blocks that are full and computed."""
-    found: int = 0
-    """Leading blocks that others had computed."""
-    held: Held | None = None
-    """Of a sequence that was admitted, where the model keeps a state of it."""
-    whole: bool = False
-    """Whether all blocks are to be there, whatever is still read of them."""
-    gone: int = 0
-    """Leading blocks that were given back, or never had: nobody reads them. One that is read stands in their places,
-    since kernels look at keys that they mask."""
-    given: array[int] = field(default_factory=lambda: array("i"))
-    """Those of them that it had."""
 
 
 class KVTables:
@@ -51,23 +30,32 @@ class KVTables:
         dtype: str = "",
         states: StateSlots | None = None,
         window: Window | None = None,
+        pages: int = 0,
     ) -> None:
         """`block_size`: tokens per block. `key`: secret of the block identities, which `dtype` is a part of too.
 
         `states`: of a model that keeps a state of each sequence. Blocks are no use then without the state at their end.
-        `window`: of a model that reads no further back, and keeps no such state; blocks before it are given back.
+        `window`: of a model that reads no further back, and keeps no such state; blocks before it are given back. Or,
+        with `pages`, of a model some of whose layers do not: these lie in so many pages, which are given back instead.
         """
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
         if window is not None and states is not None:
             raise ValueError("window and states are both given; a model that keeps states keeps all of its blocks")
+        if pages and (window is None or window.blocks > pages):
+            raise ValueError(f"pages is {pages}, which must be 0, or those of a window and a step of {window}")
         self.block_size = block_size
         self._index = PrefixIndex(key)
         self._pool = BlockPool(blocks, self._index)
         self._prefix_cache = prefix_cache
         self._dtype = dtype
         self.states = states
-        self.window = window
+        self.window = None if pages else window
+        """Of a model whose layers all have one."""
+        self.pages = WindowPages(pages, blocks, window, self._index) if pages and window is not None else None
+        """Of one of which some have one."""
+        self.bound = window
+        """Of the one or the other."""
         self.leaving: Leaving | None = None
         """What is noted for tiers, where there are some."""
 
@@ -83,8 +71,18 @@ class KVTables:
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that a sequence can take now."""
+        """Blocks that a sequence can take now, if it needs no pages."""
         return self._pool.free
+
+    @property
+    def free(self) -> tuple[int, int]:
+        """Blocks and pages that nobody uses."""
+        return self._pool.free, 0 if self.pages is None else self.pages.free
+
+    @property
+    def ready_blocks(self) -> int:
+        """Blocks that sequences can take now with a page each, where they need them."""
+        return self._pool.free if self.pages is None else min(self.free)
 
     @property
     def admits(self) -> bool:
@@ -97,7 +95,7 @@ class KVTables:
 
     def table(self, tenant: str, adapter: str = "", *, whole: bool = False) -> BlockTable:
         """An empty table. Tenants never share blocks, nor do a model's adapters. `whole`: see BlockTable."""
-        return BlockTable(self._index.root(tenant, adapter, self._dtype), whole=whole)
+        return BlockTable(self._index.root(tenant, adapter, self._dtype), whole=whole and self.pages is None)
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that `tokens` tokens occupy."""
@@ -108,11 +106,31 @@ class KVTables:
         every = self.blocks_for(tokens)
         return every if self.window is None else min(every, self.window.blocks)
 
-    def entering(self, table: BlockTable, tokens: int) -> int:
-        """Of `tokens` tokens how many a sequence needs blocks for to begin: all, or those of its window and a step."""
-        if self.window is None or table.whole:
-            return tokens
-        return min(tokens, (table.gone + self.window.blocks) * self.block_size)
+    def fits(self, table: BlockTable, tokens: int, spare: int, share: float = 0.0) -> bool:
+        """Whether a sequence of `tokens` tokens can `enter`, and leave so many blocks free and such a share of all.
+
+        As many pages, too.
+        """
+        blocks, pages = self._entering(table, tokens)
+        missing = self.blocks_for(blocks) - len(table.blocks)
+        if missing + spare + int(self._pool.size * share) > self._pool.free:
+            return False
+        if self.pages is None:
+            return True
+        missing = self.blocks_for(pages) - len(table.pages)
+        return missing + spare + int(self.pages.total * share) <= self.pages.free
+
+    def enter(self, table: BlockTable, tokens: int) -> bool:
+        """Make room for what a sequence of `tokens` tokens needs to begin; False, with nothing changed, if it lacks."""
+        return self.extend(table, *self._entering(table, tokens))
+
+    def _entering(self, table: BlockTable, tokens: int) -> tuple[int, int]:
+        """Of `tokens` tokens how many need blocks and pages at first: all, or those of the window and a step."""
+        if self.bound is None or table.whole:
+            return tokens, tokens
+        if self.pages is None:
+            return (min(tokens, (table.gone + self.bound.blocks) * self.block_size),) * 2
+        return tokens, min(tokens, (table.behind + self.bound.blocks) * self.block_size)
 
     def attach_prefix(self, table: BlockTable, tokens: Sequence[int]) -> int:
         """Fill an empty table with the resident blocks of the longest cached prefix; returns its length in tokens.
@@ -122,8 +140,8 @@ class KVTables:
         if not self._prefix_cache:
             return 0 if self.states is None else self._begin(table)
         size = self.block_size
-        if self.window is not None and not table.whole:
-            self._attach_seen(table, self.window, tokens)
+        if self.bound is not None and not table.whole:
+            self._attach_seen(table, self.bound, tokens)
             table.found = len(table.blocks)
             return len(tokens) - 1 if self._claim_tail(table, tokens) else table.found * size
         parent = table.root
@@ -145,28 +163,38 @@ class KVTables:
     def _attach_seen(self, table: BlockTable, window: Window, tokens: Sequence[int]) -> None:
         """Fill it with the longest prefix of which all is there that whoever goes on behind it reads."""
         table.identities, found = self._seen(table.root, window, tokens)
-        table.gone = window.first(len(found) * self.block_size)
+        first = window.first(len(found) * self.block_size)
+        if self.pages is None:
+            table.gone = first
         seen = [block for block in found[table.gone :] if block is not None]
         for block in seen:
             self._pool.share(block)
         table.blocks.extend(seen[:1] * table.gone)
         table.blocks.extend(seen)
+        if self.pages is not None:
+            self.pages.attach(table, first)
 
     def _seen(
         self, root: bytes, window: Window, tokens: Sequence[int] | NDArray[np.int32]
     ) -> tuple[list[bytes], list[int | None]]:
-        """Identities of that prefix's blocks, and those of the blocks that are there."""
+        """Identities of that prefix's blocks, and those of the blocks that are there: all, where windows have pages."""
         identities, found = list[bytes](), list[int | None]()
         parent, size, unbroken, longest = root, self.block_size, 0, 0
         for start in range(0, len(tokens) - size, size):
             parent = self._index.identity(parent, tokens[start : start + size])
             block = self._index.find(parent)
+            if block is None and self.pages is not None:
+                break
             identities.append(parent)
             found.append(block)
-            unbroken = 0 if block is None else unbroken + 1
+            unbroken = unbroken + 1 if self._readable(block) else 0
             if unbroken and len(found) - unbroken <= window.first(start + size):
                 longest = len(found)
         return identities[:longest], found[:longest]
+
+    def _readable(self, block: int | None) -> bool:
+        """Whether it is there for layers that have a window."""
+        return block is not None and (self.pages is None or self.pages.there(block))
 
     def _begin(self, table: BlockTable) -> int:
         """Give it a slot, and leave it those of its blocks that there is a state behind."""
@@ -195,6 +223,9 @@ class KVTables:
             table.identities.append(identity)
 
     def _find_by(self, identity: bytes, parent: bytes, block: int) -> None:
+        known = None if self.pages is None else self._index.find(identity)
+        if known is not None and known != block and not self._readable(known):
+            self._index.forget(known)  # nobody could go on behind it
         # A duplicate that another sequence computed at the same time stays private; the table is append-only.
         if self._index.publish(identity, block) and self.leaving is not None:
             self.leaving.add(block, identity, parent)
@@ -204,11 +235,13 @@ class KVTables:
         if table.found < len(tokens) // self.block_size or len(tokens) % self.block_size == 0:
             return False
         block = self._index.find(self._tail(table, tokens))
-        if block is None or self._pool.references(block):
+        if block is None or self._pool.references(block) or not self._readable(block):
             return False
         self._pool.share(block)
         self._index.forget(block)
         table.blocks.append(block)
+        if self.pages is not None:
+            self.pages.extend(table, 1)
         return True
 
     def _tail(self, table: BlockTable, tokens: Sequence[int]) -> bytes:
@@ -225,8 +258,8 @@ class KVTables:
         size = self.block_size
         known = np.asarray(tokens, dtype=np.int32)
         parent, states, behind = self._index.root(tenant, adapter, self._dtype), self.states, 0
-        if self.window is not None:
-            identities, _ = self._seen(parent, self.window, known)
+        if self.bound is not None:
+            identities, _ = self._seen(parent, self.bound, known)
             if len(identities) < (len(known) - 1) // size:
                 return len(identities) * size
             return self._with_tail(identities[-1] if identities else parent, known)
@@ -244,24 +277,37 @@ class KVTables:
         if len(known) % size == 0:
             return max(0, len(known) - size)
         tail = self._index.find(self._index.identity(parent, known[len(known) // size * size :]))
-        return len(known) - (len(known) % size if tail is None or self._pool.references(tail) else 1)
+        whole = tail is not None and not self._pool.references(tail) and self._readable(tail)
+        return len(known) - (1 if whole else len(known) % size)
 
-    def extend(self, table: BlockTable, tokens: int) -> bool:
-        """Make room for `tokens` tokens in all. False, with nothing changed, when the pool lacks the blocks."""
+    def extend(self, table: BlockTable, tokens: int, paged: int | None = None) -> bool:
+        """Make room for `tokens` tokens in all. False, with nothing changed, when the pool lacks the blocks.
+
+        `paged`: for how many of them in pages, where there are some; None for all.
+        """
         missing = self.blocks_for(tokens) - len(table.blocks)
         if missing > self._pool.free:
             return False
+        lacking = 0
+        if self.pages is not None:
+            lacking = self.blocks_for(tokens if paged is None else paged) - len(table.pages)
+            if lacking > self.pages.free:
+                return False
         if missing > 0:
             taken = [self._pool.take() for _ in range(missing)]
             table.blocks.extend(taken)
             if self.leaving is not None:
                 for block in taken:
                     self.leaving.give(block)
+        if self.pages is not None:
+            self.pages.extend(table, lacking)
         return True
 
     def trim(self, table: BlockTable, tokens: int) -> None:
         """Give back the blocks beyond those of the first `tokens` tokens; nothing findable may be in them."""
         kept = self.blocks_for(tokens)
+        if self.pages is not None:
+            self.pages.trim(table, kept)
         for block in table.blocks[kept:]:
             self._pool.release(block)
         del table.blocks[kept:]
@@ -269,8 +315,11 @@ class KVTables:
     def give_back(self, table: BlockTable, computed: int, *, keep: bool = True) -> None:
         """Give back the blocks that nothing reads behind `computed` tokens, once those that are full are published.
 
-        `keep`: as of `release`.
+        Or their pages. `keep`: as of `release`.
         """
+        if self.pages is not None:
+            self.pages.give_back(table, computed, keep=keep)
+            return
         first = 0 if self.window is None or table.whole else self.window.first(computed)
         if first <= table.gone:
             return
@@ -328,7 +377,10 @@ class KVTables:
     def findable(self, table: BlockTable) -> list[int]:
         """Its full blocks, and in place of duplicates those by which others find the same tokens."""
         found = (self._index.find(identity) for identity in table.identities)
-        return [own if block is None else block for own, block in zip(table.blocks, found, strict=False)]
+        return [
+            own if block is None or not self._readable(block) else block
+            for own, block in zip(table.blocks, found, strict=False)
+        ]
 
     def make_findable(self, table: BlockTable) -> None:
         """Have the full blocks of a table be those that others find, as long as it uses them."""
@@ -338,6 +390,8 @@ class KVTables:
                 self._find_by(identity, table.identities[number - 1] if number else table.root, own)
             else:
                 self._pool.share(block)
+                if self.pages is not None:
+                    self.pages.exchange(table, number, block)
                 table.blocks[number] = block
                 self._pool.release(own)
 
@@ -349,6 +403,8 @@ class KVTables:
         Without `keep` those that it did not find computed are reused before all others, though found until then.
         """
         freed = []
+        if self.pages is not None:
+            self.pages.release(table, keep=keep and not discard)
         for number in reversed(range(table.gone, len(table.blocks))):
             block = table.blocks[number]
             if self._pool.references(block) == 1:
@@ -376,6 +432,10 @@ class KVTables:
         table.found = table.gone = 0
         return freed
 
+    def unused_pages(self, blocks: Iterable[int]) -> list[int]:
+        """The pages that these blocks have and nobody uses."""
+        return [] if self.pages is None else self.pages.unused(blocks)
+
     def forget(self) -> None:
         """Nothing that is in the blocks can be found any more. No table may have any."""
         for block in range(self._pool.size):
@@ -400,6 +460,8 @@ class KVTables:
                 uses[block] += 1
         counts = [self._pool.references(block) for block in range(self._pool.size)]
         assert uses == counts, "reference counts differ from the tables"
+        if self.pages is not None:
+            self.pages.check(tables)
         if self.leaving is not None:
             for block, identity in self.leaving.blocks.items():
                 assert self._index.find(identity) == block, f"block {block} does not hold what is noted of it"

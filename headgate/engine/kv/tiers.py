@@ -17,12 +17,13 @@ from functools import partial
 from itertools import takewhile
 
 from headgate.engine.kv.beside import Beside, Task
+from headgate.engine.kv.block_table import BlockTable
 from headgate.engine.kv.disk import DiskTier
 from headgate.engine.kv.leaving import Full, Leaving
 from headgate.engine.kv.loading import Load
 from headgate.engine.kv.records import BlockRecords
 from headgate.engine.kv.shelf import Shelf
-from headgate.engine.kv.tables import BlockTable, KVTables
+from headgate.engine.kv.tables import KVTables
 from headgate.engine.request import Delta
 
 logger = logging.getLogger(__name__)

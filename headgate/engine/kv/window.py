@@ -1,16 +1,26 @@
-"""What of a sequence is still read where no layer looks further back than a window."""
+"""What of a sequence is still read by layers that look no further back than a window."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _ROUNDING = 2
 """Blocks beyond those of a window and a step, as neither begins and ends with a block."""
 
 
+def partial_window(windows: Sequence[int | None], context_length: int) -> int | None:
+    """Of a model some of whose layers see all: how far back any of the others does, by each layer's window.
+
+    None where all layers have a window, or none has one that is shorter than the context.
+    """
+    bounds = [window for window in windows if window is not None and window < context_length]
+    return max(bounds) if bounds and len(bounds) < len(windows) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Of a model whose layers all have one.
+    """Of the layers of a model that have one.
 
     Attributes:
         tokens: positions back, itself included, that a token sees in the layer that sees furthest.

@@ -144,20 +144,20 @@ class Decoder:
         tables = self._rotation.tables(max(batch.contexts))
         if self._whole_step is not None:
             return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=False)
-        plan = self.kernels.plan(batch, self.device)
+        places = [(self.kernels.plan(each, self.device), each.slots) for each in batch.places]
         passes = None if self.spec.delta is None else self._delta_passes(self.spec.delta, batch)
-        hidden: Tensor = self._layers(tokens, positions, tables, plan, batch.slots, cache, rows, passes)
+        hidden: Tensor = self._layers(tokens, positions, tables, places, cache, rows, passes)
         return hidden
 
     def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
         """See LanguageModel."""
         tables = self._rotation.tables(longest)
-        return self.logits(self._layers(step.tokens, step.positions, tables, step.plan, step.slots, cache, None))
+        return self.logits(self._layers(step.tokens, step.positions, tables, [(step.plan, step.slots)], cache, None))
 
     def standing(self, step: StandingStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
         """What `hidden` gives of a step whose inputs lie on the device, of all `step.rows`; see `decoded`."""
-        tables, plan = self._rotation.tables(longest), step.plan
-        hidden: Tensor = self._layers(step.tokens, step.positions, tables, plan, step.slots, cache, step.rows)
+        tables, places = self._rotation.tables(longest), [(step.plan, step.slots)]
+        hidden: Tensor = self._layers(step.tokens, step.positions, tables, places, cache, step.rows)
         return hidden
 
     def _layers(
@@ -165,20 +165,22 @@ class Decoder:
         tokens: Tensor,
         positions: Tensor,
         tables: Sequence[Angles],
-        plan: Any,
-        slots: Tensor,
+        places: Sequence[tuple[Any, Tensor]],
         cache: Sequence[KVLayer],
         rows: Tensor | None,
         passes: DeltaPasses | None = None,
     ) -> Any:
-        """See `hidden`; without `rows` all of them, as the output layer takes them best."""
+        """See `hidden`; without `rows` all of them, as the output layer takes them best.
+
+        `places`: plans and slots of layers that are not paged, and of those that are.
+        """
         kernels, spec, weights = self.kernels, self.spec, self._weights
         residual, angles = self._enter(tokens, positions, tables)
         first = weights.layers[0]
         x: Any = residual
         if first.input_norm is not None:
             x = kernels.rms_norm(residual, first.input_norm, spec.norm_eps, first.reads)
-        paged = iter(cache)
+        layers = iter(cache)
         for number, layer in enumerate(weights.layers):
             mlp = layer.mlp
             if layer.delta is not None and passes is not None:
@@ -186,8 +188,9 @@ class Decoder:
             else:
                 q, k, v, gates = self._project(layer, x)
                 cos, sin = angles[number in spec.second_rope_layers]
-                window, norms, sinks = spec.windows[number], self._head_norms(layer), layer.sinks
-                x = kernels.attend(q, k, v, norms, cos, sin, next(paged), slots, plan, window, sinks)
+                window, norms, sinks, kept = spec.windows[number], self._head_norms(layer), layer.sinks, next(layers)
+                plan, slots = places[kept.paged]
+                x = kernels.attend(q, k, v, norms, cos, sin, kept, slots, plan, window, sinks)
                 x = x.flatten(1)
                 x = layer.output(x if gates is None else x * gates.sigmoid())
             if rows is not None and number == spec.layers - 1:

@@ -16,6 +16,7 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_attention import scored_attention
 from headgate.engine.kernels.states import StateShape
 from headgate.engine.models.guest_parts import Attended, GuestParts
+from headgate.engine.models.language_model import furthest
 from headgate.engine.models.state_passes import StatePasses
 
 
@@ -25,12 +26,17 @@ class GuestSpec:
 
     architecture: str
     kv_shapes: tuple[tuple[int, int], ...]
+    kv_windows: tuple[int | None, ...]
     state_shapes: tuple[StateShape, ...]
     vocab_size: int
     context_length: int
-    window: int | None = None
     expert_count: int = 0
     experts_per_token: int = 0
+
+    @property
+    def window(self) -> int | None:
+        """See ModelShape."""
+        return furthest(self.kv_windows)
 
 
 class _Paged:
@@ -38,27 +44,27 @@ class _Paged:
 
     def __init__(self, guest: Guest, batch: AttentionBatch, cache: Sequence[KVLayer]) -> None:
         self._kernels, self._capped = guest.kernels, guest.capped
-        self._slots = batch.slots
-        self._plan = (self._capped or self._kernels).plan(batch, guest.device)
-        self._cache = iter(cache)
-        self._window = guest.spec.window
+        kernels = self._capped or self._kernels
+        self._places = [(kernels.plan(each, guest.device), each.slots) for each in batch.places]
+        self._cache = iter(zip(cache, guest.spec.kv_windows, strict=True))
 
     def __call__(self, wanted: Attended) -> Tensor:
         """See Attends."""
-        if self._window is not None and (wanted.window is None or wanted.window > self._window):
-            raise ValueError(f"a layer sees {wanted.window or 'all'} tokens, and the cache keeps {self._window}")
-        layer, width = next(self._cache), wanted.value.shape[-1]
+        (layer, window), width = next(self._cache), wanted.value.shape[-1]
+        if window is not None and (wanted.window is None or wanted.window > window):
+            raise ValueError(f"a layer sees {wanted.window or 'all'} tokens, and the cache keeps {window}")
+        plan, slots = self._places[layer.paged]
         # The kernels' own scale, and heads as wide as they are in the cache: zeros change no product.
         head_dim = layer.keys.shape[-1]
         scale = wanted.scale * head_dim**0.5
         query, key, value = (_padded(part, head_dim) for part in (wanted.query, wanted.key, wanted.value))
         query = query if math.isclose(scale, 1.0) else query * scale
-        self._kernels.write_kv(layer, key, value, self._slots)
+        self._kernels.write_kv(layer, key, value, slots)
         sinks = None if wanted.sinks is None else wanted.sinks.float().contiguous()
         if self._capped is None:
-            attended = self._kernels.paged_attention(query, layer, self._plan, wanted.window, sinks)
+            attended = self._kernels.paged_attention(query, layer, plan, wanted.window, sinks)
         else:
-            attended = scored_attention(query, layer, self._plan, wanted.window, cap=wanted.cap, sinks=sinks)
+            attended = scored_attention(query, layer, plan, wanted.window, cap=wanted.cap, sinks=sinks)
         return attended[..., :width]
 
 

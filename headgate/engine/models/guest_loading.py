@@ -267,15 +267,14 @@ class _Survey:
             raise ValueError(f"sliding_window is {facts.window}, of which its attention is not told")
         if not self.seen:
             raise ValueError("none of its layers attends")
-        windows = {wanted.window for wanted in self.seen}
         shapes = ((w.key.shape[1], max(w.key.shape[-1], w.value.shape[-1])) for w in self.seen)
         return GuestSpec(
             architecture=facts.architecture,
             kv_shapes=tuple(shapes),
+            kv_windows=tuple(wanted.window for wanted in self.seen),
             state_shapes=tuple(self.states.shapes),
             vocab_size=vocab_size,
             context_length=facts.context_length,
-            window=None if None in windows else max(window for window in windows if window is not None),
             expert_count=facts.experts[0],
             experts_per_token=facts.experts[1],
         )

@@ -13,6 +13,12 @@ from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kerne
 from headgate.engine.kernels.states import StateShape
 
 
+def furthest(windows: Sequence[int | None]) -> int | None:
+    """How far back a token sees in any of the layers with these windows; None where one sees all."""
+    bounds = [window for window in windows if window is not None]
+    return max(bounds) if bounds and len(bounds) == len(windows) else None
+
+
 class ModelShape(Protocol):
     """What is to be known of a model to serve it. Widths are in features, lengths in tokens."""
 
@@ -32,8 +38,13 @@ class ModelShape(Protocol):
         ...
 
     @property
+    def kv_windows(self) -> Sequence[int | None]:
+        """Per layer that attends: positions back, itself included, that a token sees; None is all."""
+        ...
+
+    @property
     def window(self) -> int | None:
-        """Positions back, itself included, that a token sees in any layer; None where a layer sees all."""
+        """The furthest of these; None where a layer sees all."""
         ...
 
     @property

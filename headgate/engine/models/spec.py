@@ -9,6 +9,7 @@ import torch
 
 from headgate.engine.kernels.states import StateShape
 from headgate.engine.models.activation import Activation
+from headgate.engine.models.language_model import furthest
 from headgate.engine.models.rope import RopeSpec
 
 
@@ -173,11 +174,14 @@ class DecoderSpec:
         return () if self.delta is None else self.delta.state_shapes * len(self.delta_layers)
 
     @property
+    def kv_windows(self) -> tuple[int | None, ...]:
+        """See ModelShape."""
+        return tuple(window for layer, window in enumerate(self.windows) if layer not in self.delta_layers)
+
+    @property
     def window(self) -> int | None:
         """See ModelShape."""
-        seen = [window for layer, window in enumerate(self.windows) if layer not in self.delta_layers]
-        bounds = [window for window in seen if window is not None]
-        return max(bounds) if bounds and len(bounds) == len(seen) else None
+        return furthest(self.kv_windows)
 
     @property
     def kv_elements_per_token(self) -> int:

@@ -19,9 +19,11 @@ uint64_t splitmix64(uint64_t value) {
 }  // namespace
 
 Decoding::Decoding(const DecodeRow* rows, const DecodeChoice* choices, int64_t count, const int32_t* tables,
-                   const int64_t* ends, const Forms& forms, int64_t block_size, int64_t vocabulary, int64_t places)
-    : sequences_(rows, rows + count), choices_(choices), tables_(tables), ends_(ends), forms_(forms), block_size_(block_size),
-      vocabulary_(vocabulary), tokens_(count), positions_(count), slots_(count), numbers_(count), spans_(count) {
+                   const int32_t* pages, const int64_t* ends, const Forms& forms, int64_t block_size, int64_t vocabulary,
+                   int64_t places)
+    : sequences_(rows, rows + count), choices_(choices), tables_(tables), pages_(pages), ends_(ends), forms_(forms),
+      block_size_(block_size), vocabulary_(vocabulary), tokens_(count), positions_(count), slots_(count), page_slots_(count),
+      numbers_(count), spans_(count) {
     std::iota(numbers_.begin(), numbers_.end(), 0);
     if (std::any_of(choices, choices + count, [](const DecodeChoice& c) { return c.temperature > 0; })) {
         floats_.reset(new float[places * draw_floats(vocabulary)]);
@@ -32,10 +34,11 @@ Decoding::Decoding(const DecodeRow* rows, const DecodeChoice* choices, int64_t c
 void Decoding::begin() {
     for (size_t i = 0; i < sequences_.size(); ++i) {
         const DecodeRow& row = sequences_[i];
-        const int64_t block = tables_[row.table + row.position / block_size_];
+        const int64_t at = row.table + row.position / block_size_, rest = row.position % block_size_;
         tokens_[i] = row.token;
         positions_[i] = row.position;
-        slots_[i] = block * block_size_ + row.position % block_size_;
+        slots_[i] = tables_[at] * block_size_ + rest;
+        if (pages_ != nullptr) page_slots_[i] = pages_[at] * block_size_ + rest;
         spans_[i] = {static_cast<int64_t>(i), 1, row.position + 1, row.table};
     }
 }

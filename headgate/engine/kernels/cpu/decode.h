@@ -47,15 +47,16 @@ struct Forms {
 
 class Decoding {
   public:
-    // What the pointers show must stay; `rows` is copied.
-    Decoding(const DecodeRow* rows, const DecodeChoice* choices, int64_t count, const int32_t* tables, const int64_t* ends,
-             const Forms& forms, int64_t block_size, int64_t vocabulary, int64_t places);
+    // What the pointers show must stay; `rows` is copied. `pages` are null, or stand where the blocks do in `tables`.
+    Decoding(const DecodeRow* rows, const DecodeChoice* choices, int64_t count, const int32_t* tables, const int32_t* pages,
+             const int64_t* ends, const Forms& forms, int64_t block_size, int64_t vocabulary, int64_t places);
 
     // Lays out the inputs of the next step, one row per sequence. They stay where they are.
     void begin();
     const int64_t* tokens() const { return tokens_.data(); }
     const int64_t* positions() const { return positions_.data(); }
     const int64_t* slots() const { return slots_.data(); }
+    const int64_t* page_slots() const { return pages_ == nullptr ? nullptr : page_slots_.data(); }
     const int64_t* rows() const { return numbers_.data(); }
     const Span* spans() const { return spans_.data(); }
 
@@ -78,11 +79,12 @@ class Decoding {
     std::vector<DecodeRow> sequences_;
     const DecodeChoice* const choices_;
     const int32_t* const tables_;
+    const int32_t* const pages_;
     const int64_t* const ends_;
     const Forms forms_;
     const int64_t block_size_;
     const int64_t vocabulary_;
-    std::vector<int64_t> tokens_, positions_, slots_, numbers_;
+    std::vector<int64_t> tokens_, positions_, slots_, page_slots_, numbers_;
     std::vector<Span> spans_;
     std::unique_ptr<float[]> floats_;  // what drawing needs, per place
     std::unique_ptr<int32_t[]> ids_;

@@ -44,3 +44,13 @@ class CpuPlan:
             torch.frombuffer(tables, dtype=torch.int32),
             batch.block_size,
         )
+
+    def with_pages(self, batch: AttentionBatch) -> Tensor:
+        """The tables, and behind them as many pages where layers of this step are paged."""
+        if batch.pages is None:
+            return self.tables
+        pages = array("i")
+        for blocks, own in zip(batch.tables, batch.pages.tables, strict=True):
+            pages.extend(own)
+            pages.extend([0] * (len(blocks) - len(own)))  # where it has none yet, which nobody reads
+        return torch.cat([self.tables, torch.frombuffer(pages, dtype=torch.int32)])

@@ -35,6 +35,7 @@ struct StepLayer {
     void* values;
     float* key_scales;  // [slots][kv_heads] where keys and values are int8, else null; value_scales too
     float* value_scales;
+    bool paged;  // its slots are those of pages, which windows are kept in
 };
 
 // By position, [positions][dim / 2] each.
@@ -66,6 +67,7 @@ struct StepInput {
     const int64_t* tokens;     // [count]
     const int64_t* positions;  // [count]
     const int64_t* slots;      // [count]
+    const int64_t* page_slots;  // [count], of layers that are paged; or null
     const int64_t* rows;       // [samples]: of the tokens, those whose logits are wanted
     int64_t count;
     int64_t samples;

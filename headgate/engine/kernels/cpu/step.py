@@ -88,7 +88,7 @@ class CpuStep:
         """See WholeStep."""
         self._bind(cache, angles, batch.block_size)
         plan = CpuPlan.of(batch)
-        out: Tensor = self._forward(tokens, positions, batch.slots, plan.geometry, plan.tables, rows, logits)
+        out: Tensor = self._forward(tokens, positions, batch.slots, plan.geometry, plan.with_pages(batch), rows, logits)
         return out
 
     def choose(
@@ -103,7 +103,8 @@ class CpuStep:
         """See WholeStep."""
         self._bind(cache, angles, batch.block_size)
         plan = CpuPlan.of(batch)
-        chosen: list[int] = self._choose(tokens, positions, batch.slots, plan.geometry, plan.tables, rows).tolist()
+        tables = plan.with_pages(batch)
+        chosen: list[int] = self._choose(tokens, positions, batch.slots, plan.geometry, tables, rows).tolist()
         return chosen
 
     def decode(
@@ -135,6 +136,7 @@ class CpuStep:
                 [kv.values for kv in cache],
                 [kv.key_scales for kv in cache if kv.key_scales is not None],
                 [kv.value_scales for kv in cache if kv.value_scales is not None],
+                [int(kv.paged) for kv in cache],
                 block_size,
             )
             self._cache = cache

@@ -72,7 +72,7 @@ class Step : public torch::CustomClassHolder {
                                  experts ? fitting(*experts) : nullptr,
                                  window.value_or(std::numeric_limits<int64_t>::max()),
                                  sinks ? scores(*sinks) : nullptr, static_cast<size_t>(rotation),
-                                 nullptr, nullptr, nullptr, nullptr});
+                                 nullptr, nullptr, nullptr, nullptr, false});
     }
 
     // By position, float32 [positions, head_dim / 2], those of every rotation that layers name, of equally many positions.
@@ -91,17 +91,22 @@ class Step : public torch::CustomClassHolder {
     }
 
     // The cache, per layer [slots, kv_heads, head_dim] of the model's dtype; or int8, with float32 scales [slots, kv_heads].
+    // Layers that are `paged`, 1 or 0 of each, have slots of their own number: tables of steps then have as many pages behind
+    // their blocks.
     void bind(const std::vector<Tensor>& keys, const std::vector<Tensor>& values, const std::vector<Tensor>& key_scales,
-              const std::vector<Tensor>& value_scales, int64_t block_size) {
+              const std::vector<Tensor>& value_scales, const std::vector<int64_t>& paged, int64_t block_size) {
         const size_t scaled = keys.empty() || keys[0].scalar_type() != at::kChar ? 0 : keys.size();
-        TORCH_CHECK(keys.size() == model_.layers.size() && values.size() == keys.size() && block_size > 0 &&
-                        key_scales.size() == scaled && value_scales.size() == scaled,
+        TORCH_CHECK(keys.size() == model_.layers.size() && values.size() == keys.size() && paged.size() == keys.size() &&
+                        block_size > 0 && key_scales.size() == scaled && value_scales.size() == scaled,
                     "there must be keys and values for ", model_.layers.size(),
                     " layers, scales of as many where these are int8 and else none, and a positive block_size");
         const at::ScalarType dtype = scaled > 0 ? at::kChar : dtype_;
-        slots_ = keys.empty() ? 0 : keys[0].size(0);
-        const int64_t elements = slots_ * model_.kv_heads * model_.dim;
+        slots_ = page_slots_ = 0;
         for (size_t i = 0; i < keys.size(); ++i) {
+            int64_t& slots = paged[i] ? page_slots_ : slots_;
+            if (slots == 0) slots = keys[i].size(0);
+            const int64_t elements = slots * model_.kv_heads * model_.dim;
+            model_.layers[i].paged = paged[i] != 0;
             model_.layers[i].keys = const_cast<void*>(data_of(keys[i], dtype, elements, "keys"));
             model_.layers[i].values = const_cast<void*>(data_of(values[i], dtype, elements, "values"));
             model_.layers[i].key_scales = model_.layers[i].value_scales = nullptr;
@@ -160,16 +165,17 @@ class Step : public torch::CustomClassHolder {
         const auto* flag = static_cast<const int64_t*>(data_of(interrupt, at::kLong, 1, "interrupt"));
         const Forms forms = ask == 0 ? Forms{} : forms_of(of, allowed, told, count);
         for (int64_t i = 0; i < count; ++i)
-            check(sequences[i], blocks, tables.numel(), ends.numel(), most);
+            check(sequences[i], blocks, table_size(tables), ends.numel(), most);
         const auto asked = [&](int64_t chosen) { return reinterpret_cast<int64_t (*)(int64_t)>(ask)(chosen) != 0; };
-        Decoding decoding(sequences, chosen_by, count, blocks, end_tokens, forms, model_.block_size, vocabulary,
+        const int32_t* pages = pages_of(tables, blocks);
+        Decoding decoding(sequences, chosen_by, count, blocks, pages, end_tokens, forms, model_.block_size, vocabulary,
                           team_places());
         char* logits = aligned(logits_, count * vocabulary * model_.element_bytes());
         const auto choose = [&](int64_t begin, int64_t end, int64_t place) {
             decoding.choose(begin, end, model_.element, logits, place);
         };
-        StepInput input{decoding.tokens(), decoding.positions(), decoding.slots(), decoding.rows(), count, count, true, {},
-                        logits, nullptr, {}};
+        StepInput input{decoding.tokens(), decoding.positions(), decoding.slots(), decoding.page_slots(), decoding.rows(),
+                        count, count, true, {}, logits, nullptr, {}};
         // What a form allows is known once it was asked, which nobody in the step waits for.
         if (ask == 0) input.choose = choose;
         std::vector<int64_t> found;
@@ -178,7 +184,7 @@ class Step : public torch::CustomClassHolder {
             decoding.begin();
             const auto started = std::chrono::steady_clock::now();
             bool answered = true;
-            run(input, decoding.spans(), count, blocks, [&] { answered = ask == 0 || asked(0); });
+            run(input, decoding.spans(), count, blocks, pages, [&] { answered = ask == 0 || asked(0); });
             seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
             if (ask != 0 && count > 1)
                 together([&](Member& member) {
@@ -206,35 +212,48 @@ class Step : public torch::CustomClassHolder {
         TORCH_CHECK(!cache_.empty() && !model_.angles.empty(), "bind and set_angles come first");
         const int64_t count = tokens.numel(), sequences = geometry.numel() / 4;
         TORCH_CHECK(rows.numel() <= count, "rows must be at most as many as tokens, ", count, ", got ", rows.numel());
-        const Span* spans = spans_of(geometry, tables, count, slots_ / model_.block_size, model_.block_size);
+        const int64_t size = table_size(tables), of_blocks = slots_ / model_.block_size;
+        const Span* spans = spans_of(geometry, tables.narrow(0, 0, size), count, of_blocks, model_.block_size);
         const auto* blocks = tables.const_data_ptr<int32_t>();
-        const int64_t *at = nullptr, *to = nullptr;
+        const int32_t* pages = pages_of(tables, blocks);
+        if (pages != nullptr)
+            spans_of(geometry, tables.narrow(0, size, size), count, page_slots_ / model_.block_size, model_.block_size);
+        const int64_t *at = nullptr, *to = nullptr, *to_pages = nullptr;
         if (positions.numel() == 0 && slots.numel() == 0) {
-            places_of(spans, sequences, blocks, count);
+            places_of(spans, sequences, blocks, pages, count);
             at = places_.data();
             to = at + count;
+            if (pages != nullptr) to_pages = to + count;
         } else {
-            TORCH_CHECK(positions.numel() == count && slots.numel() == count,
-                        "tokens, positions and slots must be equally many, or the last two none");
+            TORCH_CHECK(pages == nullptr && positions.numel() == count && slots.numel() == count,
+                        "tokens, positions and slots must be equally many, or the last two none, as where layers have pages");
             at = indices(positions, positions_, "positions");
             to = indices(slots, slots_, "slots");
         }
-        StepInput input{indices(tokens, model_.head->outputs, "tokens"), at, to, indices(rows, count, "rows"), count,
+        StepInput input{indices(tokens, model_.head->outputs, "tokens"), at, to, to_pages, indices(rows, count, "rows"), count,
                         rows.numel(), sequences == count, {}, logits, hidden, std::move(choose)};
-        if (count > 0) run(input, spans, sequences, blocks, [] {});
+        if (count > 0) run(input, spans, sequences, blocks, pages, [] {});
     }
 
-    // Of all rows, which the spans must cover in their order, the positions, and after them the slots.
-    void places_of(const Span* spans, int64_t sequences, const int32_t* blocks, int64_t count) {
-        places_.resize(2 * count);
+    // How many blocks are in tables, and the pages that stand behind them; null where layers have none.
+    int64_t table_size(const Tensor& tables) const { return page_slots_ == 0 ? tables.numel() : tables.numel() / 2; }
+    const int32_t* pages_of(const Tensor& tables, const int32_t* blocks) const {
+        return page_slots_ == 0 ? nullptr : blocks + table_size(tables);
+    }
+
+    // Of all rows, which the spans must cover in their order, the positions, after them the slots, then those of pages.
+    void places_of(const Span* spans, int64_t sequences, const int32_t* blocks, const int32_t* pages, int64_t count) {
+        places_.resize(3 * count);
         int64_t row = 0;
         for (int64_t i = 0; i < sequences; ++i) {
             const Span& s = spans[i];
             TORCH_CHECK(s.row == row && s.context <= positions_, "sequence ", i, " begins at row ", s.row, " of ", row,
                         " and has ", s.context, " of ", positions_, " positions");
             for (int64_t at = s.context - s.count; at < s.context; ++at, ++row) {
+                const int64_t size = model_.block_size, number = s.table + at / size;
                 places_[row] = at;
-                places_[count + row] = blocks[s.table + at / model_.block_size] * model_.block_size + at % model_.block_size;
+                places_[count + row] = blocks[number] * size + at % size;
+                if (pages != nullptr) places_[2 * count + row] = pages[number] * size + at % size;
             }
         }
         TORCH_CHECK(row == count, "the sequences have ", row, " of ", count, " rows");
@@ -242,22 +261,25 @@ class Step : public torch::CustomClassHolder {
 
     // `meanwhile` is called on this thread, while others may already be in the step.
     template <typename F>
-    void run(StepInput& input, const Span* spans, int64_t sequences, const int32_t* tables, const F& meanwhile) {
-        std::map<int64_t, AttentionPlan> plans;
+    void run(StepInput& input, const Span* spans, int64_t sequences, const int32_t* blocks, const int32_t* pages,
+             const F& meanwhile) {
+        std::map<std::pair<bool, int64_t>, AttentionPlan> plans;
         const int64_t group = model_.heads / model_.kv_heads;
         const AttentionWay way = attention_way(model_.element, group);
         input.attention.clear();
         for (const StepLayer& layer : model_.layers) {
-            if (!plans.contains(layer.window))
-                plans[layer.window] =
-                    plan_attention(spans, sequences, tables, model_.kv_heads, group, model_.dim, layer.window, way);
-            input.attention.push_back(&plans[layer.window]);
+            const auto [found, added] = plans.try_emplace({layer.paged, layer.window});
+            if (added)
+                found->second = plan_attention(spans, sequences, layer.paged ? pages : blocks, model_.kv_heads, group,
+                                               model_.dim, layer.window, way);
+            input.attention.push_back(&found->second);
         }
         AttentionPlan last;
         if (0 < input.samples && input.samples < input.count) {
             const std::vector<Span> ends = sampled_spans(spans, sequences, input.rows, input.samples);
-            last = plan_attention(ends.data(), static_cast<int64_t>(ends.size()), tables, model_.kv_heads, group, model_.dim,
-                                  model_.layers.back().window, way);
+            const StepLayer& layer = model_.layers.back();
+            last = plan_attention(ends.data(), static_cast<int64_t>(ends.size()), layer.paged ? pages : blocks,
+                                  model_.kv_heads, group, model_.dim, layer.window, way);
             input.attention.back() = &last;
         }
         const Workspace workspace(model_, input, team_places());
@@ -277,9 +299,13 @@ class Step : public torch::CustomClassHolder {
         TORCH_CHECK_INDEX(row.table >= 0 && row.table + used <= blocks && row.ends >= 0 && row.end_count >= 0 &&
                               row.ends + row.end_count <= ends,
                           "a table or list of ends is too short: ", blocks, " blocks, ", ends, " ends");
-        for (int64_t i = row.table; i < row.table + used; ++i)
-            TORCH_CHECK_INDEX(tables[i] >= 0 && tables[i] < slots_ / model_.block_size, "block ", tables[i], " of ",
-                              slots_ / model_.block_size);
+        const auto below = [&](const int32_t* of, int64_t slots, const char* name) {
+            for (int64_t i = row.table; i < row.table + used; ++i)
+                TORCH_CHECK_INDEX(of[i] >= 0 && of[i] < slots / model_.block_size, name, of[i], " of ",
+                                  slots / model_.block_size);
+        };
+        below(tables, slots_, "block ");
+        if (page_slots_ > 0) below(tables + blocks, page_slots_, "page ");
     }
 
     static Forms forms_of(const std::optional<Tensor>& of, const std::optional<Tensor>& allowed,
@@ -323,6 +349,7 @@ class Step : public torch::CustomClassHolder {
     StepModel model_{};
     int64_t positions_ = 0;
     int64_t slots_ = 0;
+    int64_t page_slots_ = 0;  // of layers that are paged; 0 where none is
     std::vector<Tensor> keep_, angles_, cache_;  // that the model points into
     std::vector<Holder> holders_;
     std::vector<c10::intrusive_ptr<ExpertsHolder>> experts_;
