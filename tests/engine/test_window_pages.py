@@ -20,11 +20,14 @@ from lane_memory import lane_of
 from tiny_models import COMMON, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
+from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.budget import BlockBytes, divided
+from headgate.engine.kv.store import KVStore
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.window import Window, partial_window
 from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel
+from headgate.engine.models.loader import load_decoder
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
@@ -196,6 +199,30 @@ def test_probes_look_at_their_whole_prompt(folder: Path, caplog: pytest.LogCaptu
         assert model.resident(prompt, "") == 181, "an answer goes on from where it ended"
 
 
+def test_scores_and_a_second_life_are_as_with_all_keys_and_values(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scores(model: LocalModel) -> list[float]:
+        score = await model.score("s", tuple(DRAWN[:90]), tuple(DRAWN[90:140]))
+        return [token.logprob for token in score.tokens]
+
+    async def sleep_and_wake(model: LocalModel) -> None:
+        assert model.sleeper is not None
+        await asyncio.wrap_future(model.sleeper.sleep())
+        assert model.stats().kv_bytes == 0
+        await asyncio.wrap_future(model.sleeper.wake())
+
+    with serving(folder, WHOLE, None, caplog, weights="int8") as model:
+        wanted, answers = asyncio.run(scores(model)), complete_all(model)
+    with serving(folder, SMALL, 64, caplog, weights="int8") as model:
+        kept = model.stats().kv_bytes
+        assert asyncio.run(scores(model)) == wanted
+        asyncio.run(sleep_and_wake(model))
+        assert model.resident(tuple(DRAWN[:90]), "") == 0
+        assert complete_all(model) == answers
+        assert model.stats().kv_bytes == kept
+
+
 def test_guests_have_pages_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     torch.manual_seed(1)
     options: dict[str, Any] = {**COMMON, "sliding_window": 24, "num_hidden_layers": 4}
@@ -273,6 +300,70 @@ def test_a_prefix_is_found_as_far_as_the_pages_of_its_last_window_are_there() ->
     tables.publish(again, tokens[:9], 8)
     assert tables.resident("", tokens[:9]) == 8
     tables.check([other, again])
+
+
+def test_of_a_failed_sequence_the_pages_that_nobody_else_reads_are_wiped() -> None:
+    """What it gave back may be what broke it."""
+    tables, tokens = KVTables(12, 4, b"key", window=Window(6, 8, 4), pages=7), [*range(24)]
+    table = tables.table("")
+    for computed in (8, 16, 20):
+        assert tables.extend(table, 20, computed)
+        tables.publish(table, tokens, computed)
+        tables.give_back(table, computed)
+    own = [*table.blocks]
+    other = tables.table("")
+    assert tables.attach_prefix(other, tokens[:13]) == 12
+    read = {*other.pages}
+    freed = tables.release(table, discard=True)
+    assert sorted(freed) == own[3:]
+    wiped = tables.unused_pages(freed)
+    assert len({*wiped}) == 2
+    assert not read & {*wiped}
+    tables.check([other])
+    assert tables.resident("", tokens) == 12
+
+
+def test_wiped_are_blocks_of_the_layers_that_see_all_and_pages_of_the_others(folder: Path) -> None:
+    decoder = load_decoder(folder, ReferenceKernels(), dtype="float32").decoder
+    store = KVStore(decoder.spec, 9, 4, torch.float32, decoder.device, pages=5, context_length=512)
+    assert {(layer.paged, len(layer.keys)) for layer in store.layers} == {(False, 36), (True, 20)}
+    assert not store.outlined.paged
+    for tensor in store.tensors:
+        tensor.fill_(torch.nan)
+    store.clear([7], [2, 4])
+    store.clear_tokens([8, 0], [1, 3], [5, 1])
+    for layer in store.layers:
+        sound = layer.values.isfinite().flatten(1).all(1).nonzero().flatten().tolist()
+        assert sound == ([5, 8, 9, 10, 11, 13, 16, 17, 18, 19] if layer.paged else [1, 28, 29, 30, 31, 33])
+
+
+def test_pinned_prompts_leave_pages_for_others() -> None:
+    limits = Limits(max_step_tokens=8, max_running=2, pinned_share=0.5)
+    lane, scheduler, _ = lane_of(limits, 100, context_length=100, window=6, pages=14)
+    pin: dict[str, Any] = {"priority": "background", "probe": True, "pin": True}
+
+    def reason(request: Request) -> str:
+        lane.submit(request, 0.0)
+        ends = []
+        while not lane.idle:
+            ends += [delta.finish.reason for delta in lane.step() if delta.finish is not None]
+            lane.check()
+        (told,) = ends
+        return told
+
+    # Each holds the two pages that its window reaches into, and seven may be held.
+    prompts = [tuple(number + i % 3 for i in range(40)) for number in range(1, 5)]
+    ends = [reason(Request(f"p{number}", "m", prompt, **pin)) for number, prompt in enumerate(prompts)]
+    assert ends == ["stop", "stop", "stop", "length"]
+    assert (lane.stats.pinned_blocks, scheduler.tables.free[1]) == (30, 14 - 3 * 2)
+    for number in range(4, 9):
+        assert (
+            reason(Request(f"r{number}", "m", (number,) * 60, SamplingParams(max_tokens=20, ignore_eos=True)))
+            == "length"
+        )
+    hits = scheduler.hit_tokens
+    assert reason(Request("again", "m", (*prompts[0], 9), SamplingParams(max_tokens=1))) == "length"
+    assert scheduler.hit_tokens - hits == 40
 
 
 @pytest.mark.parametrize(
