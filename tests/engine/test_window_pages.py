@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from adapter_files import write_adapter
 from engine_site import StartLine
 from greedy_oracle import likeliest
 from lane_memory import lane_of
@@ -51,9 +52,13 @@ def serving(
     caplog: pytest.LogCaptureFixture,
     *,
     clock: StartLine | None = None,
+    name: str = "m",
     **spec: Any,
 ) -> Iterator[LocalModel]:
-    """`blocks`: of all layers as many as the memory holds; the pages are PAGES then, else each layer keeps all."""
+    """`blocks`: of all layers as many as the memory holds; the pages are PAGES then, else each layer keeps all.
+
+    `name`: of the model or one of its adapters.
+    """
     if blocks is not None:
         with serving(folder, settings, None, caplog, **spec) as model:
             settings = replace(settings, kv_bytes=blocks * settings.block_size * model.info.kv_bytes_per_token)
@@ -67,7 +72,7 @@ def serving(
         assert [line.split(" have ")[-1] for line in told] == [f"{PAGES} pages"]
     engine.start()
     try:
-        yield engine.models["m"]
+        yield engine.models[name]
     finally:
         engine.stop()
 
@@ -221,6 +226,15 @@ def test_scores_and_a_second_life_are_as_with_all_keys_and_values(
         assert model.resident(tuple(DRAWN[:90]), "") == 0
         assert complete_all(model) == answers
         assert model.stats().kv_bytes == kept
+
+
+def test_rows_with_an_adapter_find_their_pages(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The model's own step is one call, which finds them itself; theirs is not."""
+    adapter, _ = write_adapter(folder, tmp_path / "adapter", ("q_proj", "v_proj"))
+    with serving(folder, WHOLE, None, caplog, name="a", weights="int8", adapters={"a": adapter}) as model:
+        wanted = complete_all(model)
+    with serving(folder, SMALL, 64, caplog, name="a", weights="int8", adapters={"a": adapter}) as model:
+        assert complete_all(model) == wanted
 
 
 def test_guests_have_pages_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
