@@ -399,9 +399,10 @@ class Engine:
         if tiering is None or remembers:  # blocks alone are no use to a model that keeps states
             key = secrets.token_bytes(32)
             slots = StateSlots(states, key) if remembers else None
-            windows = loaded.decoder.spec.kv_windows
+            shape = loaded.decoder.spec
+            seen = partial_window(shape.kv_windows, context_length) if pages else shape.window
             window = Window.of(
-                partial_window(windows, context_length) if pages else None if remembers else loaded.decoder.spec.window,
+                None if remembers else seen,
                 step=self._settings.max_step_tokens,
                 block_size=size,
                 blocks=pages or blocks,
@@ -446,14 +447,14 @@ class Engine:
     def _block_bytes(self, spec: ModelSpec, loaded: LoadedDecoder) -> BlockBytes:
         """Of a block of the model. Pages are for steps that the host lays out, and blocks that go to no tier."""
         settings, shape = self._settings, loaded.decoder.spec
-        told = self.device.type == "cpu" and self._row_kernels is None
+        host = self.device.type == "cpu" and self._row_kernels is None
         return block_bytes(
             shape,
             kv_dtype(settings.kv_dtype, loaded.decoder.dtype),
             settings,
             settings.block_size,
             context_length=_context_length(spec, loaded),
-            apart=told and self._tiering is None and not shape.state_shapes,
+            apart=host and self._tiering is None and not shape.state_shapes,
         )
 
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:

@@ -211,8 +211,9 @@ class Walk {
 
     Placement placement(const StepLayer& layer) const {
         const Angles& angles = model_.angles[layer.rotation];
+        const int64_t* slots = layer.paged ? input_.page_slots : input_.slots;
         return {at(space_.qkv), layer.q_norm,     layer.k_norm,  model_.eps,      angles.cos, angles.sin,
-                input_.positions, layer.paged ? input_.page_slots : input_.slots, model_.heads,  model_.kv_heads, model_.dim, at(space_.q),
+                input_.positions, slots,          model_.heads,  model_.kv_heads, model_.dim, at(space_.q),
                 layer.keys,       layer.values, layer.key_scales, layer.value_scales};
     }
 
