@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from lane_memory import lane_of
 from tiny_models import COMMON, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
+from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.kernels.interface import AttentionBatch, Pages
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.budget import BlockBytes, divided
 from headgate.engine.kv.store import KVStore
@@ -33,6 +35,7 @@ from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
 
+STATUS = native_status()
 NEW = 30
 DRAWN = torch.randint(3, 320, (200,), generator=torch.Generator().manual_seed(7)).tolist()
 # The second begins as the first does, the third ends where it is long past the window of both.
@@ -349,6 +352,23 @@ def test_wiped_are_blocks_of_the_layers_that_see_all_and_pages_of_the_others(fol
     for layer in store.layers:
         sound = layer.values.isfinite().flatten(1).all(1).nonzero().flatten().tolist()
         assert sound == ([5, 8, 9, 10, 11, 13, 16, 17, 18, 19] if layer.paged else [1, 28, 29, 30, 31, 33])
+
+
+@pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
+@pytest.mark.parametrize(("pages", "raises"), [([1, 0], None), ([0, 2], IndexError), ([-1, 0], IndexError)])
+def test_the_step_in_one_call_writes_to_no_page_that_is_not_there(
+    folder: Path, pages: list[int], raises: type[Exception] | None
+) -> None:
+    decoder = load_decoder(folder, CpuKernels(), dtype="bfloat16").decoder
+    assert decoder.decodes
+    store = KVStore(decoder.spec, 4, 4, decoder.dtype, decoder.device, pages=2, context_length=512)
+    tokens, nothing = torch.arange(5), torch.empty(0, dtype=torch.int64)
+    batch = AttentionBatch([5], [5], [[0, 3]], nothing, 4, pages=Pages([pages], nothing))
+    with nullcontext() if raises is None else pytest.raises(raises, match="block of sequence 0 is not below 2"):
+        decoder.forward(tokens, nothing, batch, store.layers, torch.tensor([4]))
+    for layer in store.layers:
+        written = layer.keys.flatten(1).any(1).nonzero().flatten().tolist()
+        assert written == ([] if raises else [0, 4, 5, 6, 7] if layer.paged else [0, 1, 2, 3, 12])
 
 
 def test_pinned_prompts_leave_pages_for_others() -> None:
