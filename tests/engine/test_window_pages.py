@@ -40,10 +40,10 @@ NEW = 30
 DRAWN = torch.randint(3, 320, (200,), generator=torch.Generator().manual_seed(7)).tolist()
 # The second begins as the first does, the third ends where it is long past the window of both.
 PROMPTS = [DRAWN[:150], [*DRAWN[:90], *DRAWN[100:130]], DRAWN[:7], DRAWN[:61]]
-SMALL = EngineSettings(device="cpu", max_step_tokens=13, max_running=4, block_size=4)
+SMALL = EngineSettings(device="cpu", max_step_tokens=13, max_running=4, block_size=4, keep_quantized=False)
 PAGES = 48
 """What four sequences take of a window of 24 tokens and a step, 12 of them each."""
-WHOLE = EngineSettings(device="cpu", block_size=4)
+WHOLE = EngineSettings(device="cpu", block_size=4, keep_quantized=False)
 """Where 64 sequences may run, and each block has a page."""
 
 
