@@ -15,7 +15,8 @@ from headgate.bench.ceilings import Ceilings
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine
 from headgate.engine.model_info import ModelInfo
-from headgate.engine.models.tensors import CheckpointTensors, Tensors
+from headgate.engine.models.opening import folder_tensors
+from headgate.engine.models.tensors import Tensors
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
@@ -28,7 +29,7 @@ Arrival = tuple[float, Sequence[Delta]]
 
 @contextmanager
 def started(
-    settings: EngineSettings, *specs: ModelSpec, tensors: Callable[[Path], Tensors] = CheckpointTensors
+    settings: EngineSettings, *specs: ModelSpec, tensors: Callable[[Path], Tensors] = folder_tensors
 ) -> Iterator[Engine]:
     """An engine that serves these models until the context is left; `tensors` opens a checkpoint."""
     engine = Engine(settings, tensors=tensors)

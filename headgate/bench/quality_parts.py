@@ -15,9 +15,8 @@ from headgate.engine.kv.store import KVStore
 from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import load_decoder
-from headgate.engine.models.opening import open_checkpoint
+from headgate.engine.models.opening import folder_tensors, open_checkpoint
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import CheckpointTensors
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.tokenizer import Tokenizer
@@ -51,7 +50,7 @@ def part_divergences(folder: Path, samples: Sequence[Sample]) -> Mapping[str, fl
     found: dict[str, float] = {}
     with torch.inference_mode():
         exact = list(_logprobs(folder, kernels, _NATIVE, texts))
-        for name, formats in _parts_of(open_checkpoint(folder, CheckpointTensors).spec, int8=kernels.int8).items():
+        for name, formats in _parts_of(open_checkpoint(folder, folder_tensors).spec, int8=kernels.int8).items():
             given = _logprobs(folder, kernels, formats, texts)
             pairs = zip(exact, given, strict=True)
             found[name] = sum(float((true.exp() * (true - of)).sum()) for true, of in pairs) / tokens

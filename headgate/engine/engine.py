@@ -38,9 +38,9 @@ from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import LoadedDecoder, computed_in
 from headgate.engine.models.loading import load_model
-from headgate.engine.models.opening import open_checkpoint
+from headgate.engine.models.opening import folder_tensors, open_checkpoint
 from headgate.engine.models.resting import Parked, ReadAgain
-from headgate.engine.models.tensors import CheckpointTensors, Tensors
+from headgate.engine.models.tensors import Tensors
 from headgate.engine.prompt_steps import PromptSteps, recorded_sizes, spare_blocks
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
@@ -66,7 +66,7 @@ class Engine:
         settings: EngineSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
-        tensors: Callable[[Path], Tensors] = CheckpointTensors,
+        tensors: Callable[[Path], Tensors] = folder_tensors,
     ) -> None:
         """`tensors` opens a checkpoint's folder."""
         self._settings = settings

@@ -232,9 +232,12 @@ def holdout_loss(teacher: Any, student: Any, rows: Rows, tokens: int) -> Holdout
 
 def _located(option: str, source: str, *, weights: bool = True) -> Path:
     try:
-        return locate(source, weights=weights)
+        folder = locate(source, weights=weights)
     except CheckpointError as error:
         raise DistillError(f"{option} {error}") from error
+    if weights and any(folder.glob("*.gguf")) and not any(folder.glob("*.safetensors")):
+        raise DistillError(f"{option} {source}: a GGUF file is served, not trained from; name a folder of safetensors")
+    return folder
 
 
 def _spec(option: str, path: Path) -> tuple[DecoderSpec, dict[str, Any]]:

@@ -19,6 +19,7 @@ from headgate.engine.errors import CheckpointError
 from headgate.engine.models.config import Config
 from headgate.engine.models.tensors import read_json
 from headgate.engine.quant.fp8 import Fp8Weight
+from headgate.engine.quant.ggml import GgmlWeight
 from headgate.engine.quant.integers import IntegerWeight
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -49,7 +50,7 @@ class AdaptedWeight:
         scale: a factor.
     """
 
-    base: Tensor | Fp8Weight | IntegerWeight
+    base: Tensor | Fp8Weight | IntegerWeight | GgmlWeight
     down: Tensor
     up: Tensor
     scale: float
@@ -132,8 +133,8 @@ class Adapter:
         return not self._left.isdisjoint(names)
 
     def applied(
-        self, name: str, matrix: Tensor | Fp8Weight | IntegerWeight, shape: tuple[int, int]
-    ) -> Tensor | Fp8Weight | IntegerWeight | AdaptedWeight:
+        self, name: str, matrix: Tensor | Fp8Weight | IntegerWeight | GgmlWeight, shape: tuple[int, int]
+    ) -> Tensor | Fp8Weight | IntegerWeight | GgmlWeight | AdaptedWeight:
         """What the checkpoint's tensor `name`, a `matrix` of that shape, is with the adapter.
 
         Raises:

@@ -29,17 +29,16 @@ def expert_tensors(source: Tensors, at: str, spec: DecoderSpec) -> list[ExpertTe
     names, experts, hidden = spec.names, spec.experts, spec.hidden
     assert experts is not None
     stacked = [f"{at}.{names.experts}.{name}" for name in ("gate_up_proj", "down_proj")]
-    if not names.stacked_experts and stacked[0] not in source:
+    if names.stacked_experts:
+        stacked = [f"{at}.{names.experts}.{name}.weight" for name in (names.expert_gate, names.expert_down)]
+    if stacked[0] not in source:
         parts = (names.expert_gate, names.expert_up, names.expert_down)
         return [
             _expert(source, f"{at}.{names.experts}.{e}", parts, hidden, experts.width) for e in range(experts.count)
         ]
-    if names.stacked_experts:
-        stacked = [f"{at}.{names.experts}.{name}.weight" for name in (names.expert_gate, names.expert_down)]
-    both = stacked
-    gate_up = source.get(both[0], (experts.count, 2 * experts.width, hidden))
-    down = source.get(both[1], (experts.count, hidden, experts.width))
-    return [ExpertTensors(both, [*gate_up[e].chunk(2), down[e]]) for e in range(experts.count)]
+    gate_up = source.get(stacked[0], (experts.count, 2 * experts.width, hidden))
+    down = source.get(stacked[1], (experts.count, hidden, experts.width))
+    return [ExpertTensors(stacked, [*gate_up[e].chunk(2), down[e]]) for e in range(experts.count)]
 
 
 def shared_expert_tensors(source: Tensors, at: str, spec: DecoderSpec) -> ExpertTensors | None:

@@ -1,4 +1,4 @@
-"""Where a model's files are: a folder, or a repository of the Hugging Face hub that is downloaded once."""
+"""Where a model's files are: a folder, a GGUF file, or what is downloaded once from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models import adapter
+from headgate.engine.models.gguf import parts_of
+from headgate.engine.models.gguf_folder import gguf_folder
 from headgate.engine.models.loading import check_config
 from headgate.engine.models.tensors import INDEX, WHOLE, shards
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+_GGUF_ID = re.compile(rf"(?P<repository>{_HUB_ID.pattern}):(?P<file>[\w./-]+\.gguf)")
 _CONFIG = "config.json"
 _TEXTS = ("*.json", "*.jinja", "tokenizer.model")
 _NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
@@ -32,17 +35,25 @@ def locate_adapter(source: str) -> Path:
 def locate(source: str, *, weights: bool = True) -> Path:
     """The folder of `source`: a path, or a hub id such as "Qwen/Qwen3-0.6B", with "@revision" if need be.
 
-    A hub repository is downloaded to huggingface_hub's cache, or found there; HF_HUB_OFFLINE=1 and HF_TOKEN are obeyed.
-    Its config.json comes first, so that what cannot be served costs no download. Without `weights` only what says how
-    to read and write texts is wanted, whatever the model.
+    A path may be that of a GGUF file, and a hub id be followed by ":" and the name of one: see `gguf_folder`. A hub
+    repository is downloaded to huggingface_hub's cache, or found there; HF_HUB_OFFLINE=1 and HF_TOKEN are obeyed. Its
+    config.json comes first, so that what cannot be served costs no download. Without `weights` only what says how to
+    read and write texts is wanted, whatever the model.
 
     Raises:
-        CheckpointError: there is no such folder, and the hub cannot give it, or gives what cannot be served.
+        CheckpointError: there is no such folder or file, and the hub cannot give it, or gives what cannot be served.
     """
     if (folder := _folder(source)) is not None:
+        files = sorted(file.name for file in folder.glob("*.gguf"))
+        if files and not (folder / _CONFIG).exists():
+            raise CheckpointError(f"{source}: a folder of GGUF files; name one of them: {', '.join(files[:5])}")
         return folder
+    if (file := _file(source)) is not None:
+        return gguf_folder(file)
+    if (named := _GGUF_ID.fullmatch(source)) is not None:
+        return _fetch_gguf(source, named["repository"], named["file"])
     if not _HUB_ID.fullmatch(source):
-        raise CheckpointError(f"{source}: no such folder, and no hub id of the form owner/name")
+        raise CheckpointError(f"{source}: no such folder or GGUF file, and no hub id of the form owner/name")
     repository, _, revision = source.partition("@")
     if not weights:
         return _fetch(source, repository, revision, _TEXTS, without=_FOLDERS)
@@ -67,6 +78,17 @@ def _folder(source: str) -> Path | None:
         return folder if folder.is_dir() else None
     except (OSError, RuntimeError) as error:  # it is too long, nobody may look, there is no such user
         raise CheckpointError(f"{source[:200]}: no folder that can be read: {error}") from error
+
+
+def _file(source: str) -> Path | None:
+    path = Path(source).expanduser()
+    return path if path.is_file() else None
+
+
+def _fetch_gguf(source: str, repository: str, file: str) -> Path:
+    name, _, revision = repository.partition("@")
+    parts = [path.as_posix() for path in parts_of(Path(file))]
+    return gguf_folder(_fetch(source, name, revision, parts) / file)
 
 
 def _fetch(source: str, repository: str, revision: str, files: Sequence[str], without: str | None = None) -> Path:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
 _WHOLE = frozenset({".json", ".jinja", ".model"})
+_WEIGHTS = frozenset({".safetensors", ".gguf"})
 _PAGE = 4096
 _PAGES = 64
 
@@ -28,7 +29,7 @@ def checkpoint_identity(folder: Path) -> str:
     """
     digest = sha256()
     for path in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*.jinja")]):
-        if path.suffix == ".safetensors":
+        if path.suffix in _WEIGHTS:
             size = path.stat().st_size
             digest.update(f"{path.name}:{size}".encode())
             with path.open("rb") as file:

@@ -21,8 +21,8 @@ from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.identity import revision
 from headgate.engine.models.keeping import packed_cache
 from headgate.engine.models.language_model import LanguageModel
-from headgate.engine.models.opening import Opened, open_checkpoint
-from headgate.engine.models.tensors import CheckpointTensors, Tensors
+from headgate.engine.models.opening import Opened, folder_tensors, open_checkpoint
+from headgate.engine.models.tensors import Tensors
 from headgate.engine.models.weights_reader import WeightsReader
 from headgate.engine.quant.linear import WeightFormat
 
@@ -61,7 +61,7 @@ def load_decoder(
     adapter: Path | None = None,
     adapters: Mapping[str, Path] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    tensors: Callable[[Path], Tensors] = CheckpointTensors,
+    tensors: Callable[[Path], Tensors] = folder_tensors,
 ) -> LoadedDecoder:
     """Load the checkpoint in `folder`.
 

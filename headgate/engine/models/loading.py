@@ -15,7 +15,7 @@ from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.guest_loading import OTHER_PARTS, guest_facts, load_guest
 from headgate.engine.models.identity import revision
 from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
-from headgate.engine.models.opening import open_checkpoint
+from headgate.engine.models.opening import folder_tensors, open_checkpoint
 from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.linear import WeightFormat
 
@@ -55,7 +55,7 @@ def read_facts(folder: Path, adapter: Path | None = None) -> CheckpointFacts:
         CheckpointError: naming the file that is missing or damaged.
     """
     try:
-        opened = open_checkpoint(folder, CheckpointTensors)
+        opened = open_checkpoint(folder, folder_tensors)
     except UnknownArchitecture as error:
         if adapter is not None:
             raise _unadapted(error) from error

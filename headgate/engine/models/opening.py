@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.gguf_tensors import GgufTensors
 from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.spec import DecoderSpec, Places
-from headgate.engine.models.tensors import Tensors, read_json
+from headgate.engine.models.tensors import INDEX, WHOLE, CheckpointTensors, Tensors, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,16 @@ def stored_name(name: str, places: Places, others: Sequence[Places]) -> str:
         if name.startswith(f"{other.head}."):
             return places.head + name.removeprefix(other.head)
     return name
+
+
+def folder_tensors(folder: Path) -> CheckpointTensors | GgufTensors:
+    """Those of the safetensors in `folder`, or of the GGUF files where it has no others.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    plain = (folder / WHOLE).exists() or (folder / INDEX).exists() or not any(folder.glob("*.gguf"))
+    return CheckpointTensors(folder) if plain else GgufTensors(folder)
 
 
 def open_checkpoint(folder: Path, tensors: Callable[[Path], T_co]) -> Opened[T_co]:

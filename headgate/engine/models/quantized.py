@@ -1,4 +1,4 @@
-"""Matrices of checkpoints as their tensors have them: plain, in fp8 with scales, or packed integers."""
+"""Matrices of checkpoints as their tensors have them: plain, in fp8 with scales, packed integers, or GGUF's blocks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.adapter import AdaptedWeight
+from headgate.engine.models.gguf_tensors import GgufTensors
 from headgate.engine.models.integers import read_integers
 from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.fp8 import BLOCK, E4M3, Fp8Weight
+from headgate.engine.quant.ggml import GgmlWeight
 from headgate.engine.quant.integers import IntegerWeight
 
-Matrix = Tensor | Fp8Weight | IntegerWeight | AdaptedWeight
+Matrix = Tensor | Fp8Weight | IntegerWeight | GgmlWeight | AdaptedWeight
 
 
 def read_matrix(source: Tensors, name: str, shape: tuple[int, int]) -> Matrix:
@@ -61,7 +63,10 @@ def stays_fp8(experts: Sequence[Matrix]) -> bool:
     return len(found) == len(experts) and whole and len({matrix.blocks for matrix in found}) == 1
 
 
-def _stored(source: Tensors, name: str, shape: tuple[int, int]) -> Tensor | Fp8Weight | IntegerWeight:
+def _stored(source: Tensors, name: str, shape: tuple[int, int]) -> Tensor | Fp8Weight | IntegerWeight | GgmlWeight:
+    if isinstance(source, GgufTensors):
+        blocks = source.packed(name, shape)
+        return source.get(name, shape) if blocks is None else blocks
     if source.dtype(name) == E4M3:
         return _read_fp8(source, name, shape)
     packed = read_integers(source, name, shape)

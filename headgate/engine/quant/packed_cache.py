@@ -30,6 +30,7 @@ from headgate.engine.quant.linear import PackedWeight
 logger = logging.getLogger(__name__)
 
 _WINDOW = 4096
+_PLACES = 256
 # Kernels load 64 bytes at a time; a tensor that starts elsewhere makes every load touch two lines of the cache.
 _ALIGNMENT = 64
 # Unfinished files older than this are nobody's any more.
@@ -47,17 +48,22 @@ def content_digest(files: Sequence[Path]) -> str:
     """Hex digest of weight files that is quick to take.
 
     It covers each file's name, size and modification time, its whole safetensors header (every tensor's name, dtype,
-    shape and place), and of every tensor the first, the middle and the last 4096 bytes. What it misses is a change of
-    other bytes that keeps size and time.
+    shape and place), and of every tensor the first, the middle and the last 4096 bytes; of files of another kind 4096
+    bytes at 256 places. What it misses is a change of other bytes that keeps size and time.
 
     Raises:
-        OSError, ValueError: a file cannot be read, or is no safetensors file.
+        OSError, ValueError: a file cannot be read, or its safetensors header is damaged.
     """
     digest = sha256()
     for path in files:
         stat = path.stat()
         digest.update(f"{path.name}:{stat.st_size}:{stat.st_mtime_ns}:".encode())
         with path.open("rb") as file:
+            if path.suffix != ".safetensors":
+                for place in range(_PLACES):
+                    at = max(0, stat.st_size - _WINDOW) * place // (_PLACES - 1)
+                    digest.update(os.pread(file.fileno(), _WINDOW, at))
+                continue
             length = struct.unpack("<Q", file.read(8))[0]
             if length > stat.st_size - 8:
                 raise ValueError(f"{path}: the header's length {length} exceeds the file")
@@ -102,7 +108,7 @@ class PackedCache:
         place = sha256(str(checkpoint.resolve()).encode()).hexdigest()[:16]
         self._beside = checkpoint / ".headgate"
         folders = [self._beside]
-        if (caches := _users_caches()) is not None:
+        if (caches := users_caches()) is not None:
             folders.append(caches / "headgate" / "weights" / place)
         self._candidates = [folder / f"{name}.safetensors" for folder in folders]
         self._identity = identity
@@ -169,7 +175,7 @@ def _sum(tensor: Tensor) -> int:
     return int(words[:whole].view(torch.int64).sum()) + int(words[whole:].sum())
 
 
-def _users_caches() -> Path | None:
+def users_caches() -> Path | None:
     """Where the user's caches are; None for one without a home, as in containers that run under any number."""
     if stated := os.environ.get("XDG_CACHE_HOME"):
         return Path(stated)

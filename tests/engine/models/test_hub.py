@@ -140,5 +140,5 @@ def test_of_an_adapter_two_files_are_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="no/such/folder: no such folder, and no hub id"):
+    with pytest.raises(CheckpointError, match="no/such/folder: no such folder or GGUF file, and no hub id"):
         locate("no/such/folder")

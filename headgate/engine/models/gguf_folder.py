@@ -1,0 +1,105 @@
+"""A GGUF file as the folder of a checkpoint: links to its files, and the JSON files that its metadata stands for.
+
+The folder is `.headgate/<file>` beside the file, or in the user's cache folder where none can be made there. All that
+reads checkpoints reads this one, and quantised weights are kept in it. It is made once, and anew where the file
+changed; weights are never copied.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from headgate import __version__
+from headgate.engine.errors import CheckpointError
+from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.gguf import MAGIC, is_gguf, parts_of, read_gguf
+from headgate.engine.models.gguf_config import gguf_config
+from headgate.engine.quant.packed_cache import users_caches
+from headgate.engine.text.folder import TokenizerError
+from headgate.engine.text.gguf_tokenizer import gguf_tokenizer_files
+
+_MADE_OF = "made-of"
+"""What a folder was made of; written last."""
+_FORMAT = 1
+"""Of the files in it: another makes them anew."""
+
+
+def gguf_folder(path: Path) -> Path:
+    """The folder for the model whose (first) file is `path`.
+
+    Raises:
+        CheckpointError: it is no GGUF file, is damaged, or holds what cannot be served; or no folder can be made.
+    """
+    path = path.absolute()
+    try:
+        if not is_gguf(path):
+            raise CheckpointError(f"{path}: does not begin with {MAGIC.decode()!r}; a model is a folder or a GGUF file")
+        parts = parts_of(path)
+        made_of = json.dumps([_FORMAT, __version__, *([str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in parts)])
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from error
+    candidates = [path.parent / ".headgate" / path.name]
+    if (caches := users_caches()) is not None:
+        candidates.append(caches / "headgate" / "gguf" / sha256(str(path).encode()).hexdigest()[:16])
+    for folder in candidates:
+        if _is(folder / _MADE_OF, made_of):
+            return folder
+    files = _files(path, parts)
+    refusals = []
+    for folder in candidates:
+        try:
+            _write(folder, files, parts, made_of)
+        except OSError as error:
+            refusals.append(f"{folder}: {error.strerror or error}")
+            continue
+        return folder
+    raise CheckpointError(f"{path}: what its metadata says can be written nowhere: {'; '.join(refusals)}")
+
+
+def _files(path: Path, parts: Sequence[Path]) -> Mapping[str, Mapping[str, Any]]:
+    try:
+        model = read_gguf(parts)
+        config = gguf_config(model)
+        read_spec(config)
+        return {"config.json": config, **gguf_tokenizer_files(model.metadata)}
+    except (CheckpointError, TokenizerError) as error:
+        told = str(error)
+        raise CheckpointError(told if told.startswith(f"{path.parent}") else f"{path}: {told}") from error
+
+
+def _write(folder: Path, files: Mapping[str, Mapping[str, Any]], parts: Sequence[Path], made_of: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MADE_OF).unlink(missing_ok=True)
+    for link in folder.glob("*.gguf"):
+        link.unlink(missing_ok=True)
+    for number, part in enumerate(parts, 1):
+        # Whatever the file is called, so that the model is the same one.
+        unfinished = folder / f"{secrets.token_hex(8)}.part"
+        os.symlink(part, unfinished)
+        unfinished.replace(folder / f"model-{number:05}.gguf")
+    for name, content in files.items():
+        _replace(folder / name, json.dumps(content, ensure_ascii=False))
+    _replace(folder / _MADE_OF, made_of)
+
+
+def _replace(path: Path, text: str) -> None:
+    unfinished = path.with_name(f"{secrets.token_hex(8)}.part")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _is(path: Path, text: str) -> bool:
+    try:
+        return path.read_text(encoding="utf-8") == text
+    except (OSError, UnicodeDecodeError):
+        return False
