@@ -182,6 +182,8 @@ class _Reader:
         if not 1 <= dimensions <= _MOST_DIMENSIONS:
             raise self._wrong(f"has the tensor {name!r} of {dimensions} dimensions; 1 to {_MOST_DIMENSIONS} are read")
         shape = tuple(self._number("Q", f"the shape of {name!r}") for _ in range(dimensions))
+        if 0 in shape:
+            raise self._wrong(f"has the tensor {name!r} of {shape[::-1]}, which is empty")
         kind, offset = self._number("I", f"the type of {name!r}"), self._number("Q", f"the place of {name!r}")
         return name, kind, shape[::-1], offset
 

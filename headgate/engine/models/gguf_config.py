@@ -148,6 +148,10 @@ class _Reading:
         if name is None:
             raise CheckpointError(f"{self._kind}.expert_count is {count}, which {self._kind!r} has not")
         if count:
+            stack = self._model.tensors.get("blk.0.ffn_gate_exps.weight")
+            if stack is None or stack.shape[0] != count:
+                found = "missing" if stack is None else f"of {stack.shape[0]}"
+                raise CheckpointError(f"{self._kind}.expert_count is {count}, 'blk.0.ffn_gate_exps.weight' is {found}")
             config |= {key: self._needed(key_of) for key_of, key in _EXPERTS.items()}
             config["num_local_experts"] = count
             for tensor, key, at in (

@@ -71,6 +71,8 @@ def _files(path: Path, parts: Sequence[Path]) -> Mapping[str, Mapping[str, Any]]
     except (CheckpointError, TokenizerError) as error:
         told = str(error)
         raise CheckpointError(told if told.startswith(f"{path.parent}") else f"{path}: {told}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: a value of the metadata has the wrong type or size: {error}") from error
 
 
 def _write(folder: Path, files: Mapping[str, Mapping[str, Any]], parts: Sequence[Path], made_of: str) -> None:

@@ -71,9 +71,10 @@ def _layer(spec: DecoderSpec, at: str, block: str, there: Container[str]) -> Ite
     yield Named(f"{at}.self_attn.sinks", f"{block}.attn_sinks.weight")
     if spec.experts is None or names.interleaved_experts:
         return
-    for expert in range(spec.experts.count):
-        for name, gguf in zip((names.expert_gate, names.expert_up, names.expert_down), _EXPERTS, strict=True):
-            yield Named(f"{at}.{names.experts}.{expert}.{name}.weight", f"{block}.{gguf}.weight", expert)
+    for name, gguf in zip((names.expert_gate, names.expert_up, names.expert_down), _EXPERTS, strict=True):
+        if f"{block}.{gguf}.weight" in there:
+            for expert in range(spec.experts.count):
+                yield Named(f"{at}.{names.experts}.{expert}.{name}.weight", f"{block}.{gguf}.weight", expert)
     for name, gguf in zip(_SHARED, ("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"), strict=True):
         yield Named(f"{at}.mlp.shared_expert.{name}.weight", f"{block}.{gguf}.weight")
     yield Named(f"{at}.mlp.shared_expert_gate.weight", f"{block}.ffn_gate_inp_shexp.weight")

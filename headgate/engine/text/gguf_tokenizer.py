@@ -24,6 +24,8 @@ _ENDS = frozenset(
 )
 """Tokens that end an answer, whatever the metadata says: llama.cpp knows them by their text, too."""
 _SPACE = "\u2581"
+_LONGEST = 1024
+"""Characters of a token whose merges are sought: all its parts are looked at, and pieces have some tens."""
 _SEPARATORS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -252,6 +254,8 @@ class _Vocabulary:
         if scores is None or str(self._metadata.get("general.architecture")).startswith("gemma"):
             scores = [-float(number) for number in range(len(self._tokens))]
         ids, kinds = self._ids, (_NORMAL, _USER_DEFINED)
+        if (longest := max(map(len, self._tokens), default=0)) > _LONGEST:
+            raise TokenizerError(f"tokenizer.ggml.tokens has a token of {longest} characters; {_LONGEST} is the most")
         found = [
             (-scores[number], number, ids[token[:at]], ids[token[at:]], token[:at], token[at:])
             for number, (token, kind) in enumerate(self._each())

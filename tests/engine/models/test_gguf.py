@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import torch
 from adapter_files import write_adapter
 from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFWriter
-from gguf_files import NAMES, write_gguf
+from gguf_files import NAMES, model_metadata, tokenizer_metadata, write_gguf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from test_parity import BLOCK_SIZE, oracle_logits, step
 from tiny_models import BY_KIND, EXPERTS, YARN_BY_KIND, MakeCheckpoint, write_tokenizer
@@ -30,7 +34,7 @@ from headgate.engine.models.loading import read_facts
 from headgate.engine.quant.ggml import BLOCK_TYPES
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.text.chat_template import ChatTemplate
-from headgate.engine.text.folder import text_revision
+from headgate.engine.text.folder import TokenizerError, text_revision
 from headgate.engine.text.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
@@ -265,6 +269,21 @@ def test_what_cannot_be_served_is_refused_by_its_key(
     with pytest.raises(CheckpointError, match=f"^{tmp_path}/model.gguf: .*{told}"):
         locate(str(tmp_path / "model.gguf"))
     assert not (tmp_path / ".headgate").exists()
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_metadata_is_served_or_refused(data: st.DataObject, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    config = json.loads((tiny / "config.json").read_text())
+    keys = {*model_metadata(config, "qwen3"), *tokenizer_metadata(tiny), "qwen3.attention.sliding_window_pattern"}
+    values = st.sampled_from([0, 1, 3, 2**31, 0.0, -1.5, 3e38, "", "1", True, [0], [1, 1, 1], ["a"], [0.5] * 320])
+    extra = data.draw(st.dictionaries(st.sampled_from(sorted(keys)), values, min_size=1, max_size=3))
+    write_gguf(tiny, file, extra=extra)
+    with suppress(CheckpointError, TokenizerError):
+        folder = locate(str(file))
+        read_facts(folder)
+        Tokenizer.load(folder).encode("the quick", add_special_tokens=True)
 
 
 def test_a_file_that_is_none_and_a_folder_of_files_are_refused(tiny: Path, tmp_path: Path) -> None:
