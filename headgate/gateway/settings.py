@@ -166,7 +166,8 @@ class ModelSection(Section):
     id: ModelId = Field(description="The name clients ask for.")
     path: str = Field(
         min_length=1,
-        description="A Hugging Face folder, a hub id such as Qwen/Qwen3-0.6B, or demo:student / demo:teacher.",
+        description="A Hugging Face folder, a GGUF file, a hub id such as Qwen/Qwen3-0.6B, or demo:student / "
+        "demo:teacher.",
     )
     adapter: str | None = Field(
         default=None,

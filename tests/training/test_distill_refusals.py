@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from distilling import Distil, conversation, refused, write_lines
-from tiny_models import MakeCheckpoint
+from gguf_files import write_gguf
+from tiny_models import MakeCheckpoint, write_tokenizer
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -46,6 +48,10 @@ def test_models_and_tokenizer_that_do_not_fit(place: Path, distil: Distil, make_
     refused(distil(student_config=place / "bad.json"), "--student-config", "bad.json: transformers refuses it")
     refused(distil(student_config=place / "none.json"), "none.json: the file is missing")
     refused(distil(teacher=place / "nothing"), "--teacher", "no such folder")
+    shutil.copytree(make_checkpoint("qwen2"), place / "plain")
+    write_tokenizer(place / "plain")
+    write_gguf(place / "plain", place / "teacher.gguf")
+    refused(distil(teacher=place / "teacher.gguf"), "--teacher", "a GGUF file is served, not trained from")
 
     small = make_checkpoint("qwen2", vocab_size=128)
     refused(

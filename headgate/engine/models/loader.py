@@ -97,7 +97,7 @@ def load_decoder(
         weights = reader.weights(progress or (lambda _done, _all: None))
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
-        if reader.expanded:
+        if reader.expanded and formats.others == "native":
             logger.info(
                 "%s: quantized weights take %.0f MB, expanded to %s; weights: int8 or int4 takes less",
                 folder,

@@ -16,7 +16,7 @@ from torch import Tensor
 from headgate.engine.errors import CheckpointError
 
 # Expanded at a time: its temporary copies stay in the processor's caches, and are nothing beside a layer.
-_AT_A_TIME = 1 << 19
+_AT_A_TIME = 1 << 18
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 """The values of MXFP4's codes, times two."""

@@ -221,6 +221,25 @@ def test_the_folder_is_made_once_and_anew_where_the_file_changed(
     assert text_revision(folder) == texts
 
 
+def test_of_a_repository_the_named_files_are_downloaded(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Q8").mkdir()
+    write_gguf(tiny, tmp_path / "Q8" / "m-00001-of-00002.gguf", split=True)
+    asked = []
+
+    def download(repository: str, **options: Any) -> str:
+        asked.append((repository, options["revision"], options["allow_patterns"]))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    folder = locate("owner/name-GGUF@v1:Q8/m-00001-of-00002.gguf")
+    assert asked == [("owner/name-GGUF", "v1", ["Q8/m-00001-of-00002.gguf", "Q8/m-00002-of-00002.gguf"])]
+    assert read_facts(folder).architecture == "Qwen3ForCausalLM"
+    with pytest.raises(CheckpointError, match=r"Q8/none.gguf: cannot be read: No such file"):
+        locate("owner/name-GGUF:Q8/none.gguf")
+
+
 def test_where_nothing_can_be_written_beside_the_file_the_users_caches_have_the_folder(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
