@@ -191,37 +191,36 @@ class _Reading:
             found["partial_rotary_factor"] = turning / head_dim if _positive(turning, head_dim) else turning
         elif turning != head_dim:
             raise CheckpointError(f"{self._kind}.rope.dimension_count is {turning!r}; it must be {head_dim}")
-        kind, original = self._stated.get("rope.scaling.type", "none"), "rope.scaling.original_context_length"
-        factors = [self._factors(name) for name in (LONG, SHORT)] if LONG in self._model.tensors else []
+        factor, stretch = self._number("rope.scaling.factor"), self._number("rope.scaling.attn_factor")
+        kind = self._stated.get("rope.scaling.type", "none" if factor is None else "linear")
+        original = self._number("rope.scaling.original_context_length", context)
         if FREQUENCIES in self._model.tensors:
-            factors = [self._factors(FREQUENCIES)] * 2
             if kind != "none":
                 raise CheckpointError(f"{self._kind}.rope.scaling.type is {kind!r} beside {FREQUENCIES!r}")
             # What they are divided by does not depend on the context.
-            found["rope_scaling"] = {"rope_type": "longrope", "attention_factor": 1.0}
-            found["rope_scaling"]["original_max_position_embeddings"] = context
-        elif factors:
-            found["rope_scaling"] = {
-                "rope_type": "longrope",
-                "attention_factor": self._needed("rope.scaling.attn_factor"),
-            }
-            found["original_max_position_embeddings"] = self._needed(original)
-        elif kind in ("linear", "yarn"):
-            found["rope_scaling"] = {"rope_type": kind, "factor": self._needed("rope.scaling.factor")}
+            factors = self._factors(FREQUENCIES)
+            scaling = {"rope_type": "longrope", "long_factor": factors, "short_factor": factors}
+            scaling |= {"attention_factor": 1.0, "original_max_position_embeddings": context}
+        elif LONG in self._model.tensors:
+            found["original_max_position_embeddings"] = original
+            scaling = {"rope_type": "longrope", "attention_factor": stretch}
+            scaling |= {"long_factor": self._factors(LONG), "short_factor": self._factors(SHORT)}
+        elif kind in ("none", "linear", "yarn"):
+            if stretch not in (None, 1.0):
+                raise CheckpointError(f"{self._kind}.rope.scaling.attn_factor is {stretch}, which is not supported")
+            scaling = {} if kind == "none" else {"rope_type": kind, "factor": self._needed("rope.scaling.factor")}
             if kind == "yarn":
-                found["rope_scaling"] |= {
-                    "original_max_position_embeddings": self._needed(original),
+                scaling |= {
+                    "original_max_position_embeddings": original,
                     "beta_fast": self._number("rope.scaling.yarn_beta_fast", 32.0),
                     "beta_slow": self._number("rope.scaling.yarn_beta_slow", 1.0),
                     # llama.cpp rounds the bounds, but gpt-oss was not trained so.
                     "truncate": self._kind != "gpt-oss",
                 }
-        elif kind != "none":
+        else:
             wanted = f"'none', 'linear' or 'yarn', or 'longrope' beside {LONG!r}"
             raise CheckpointError(f"{self._kind}.rope.scaling.type is {kind!r}; it must be {wanted}")
-        if factors:
-            found["rope_scaling"] |= dict(zip(("long_factor", "short_factor"), factors, strict=True))
-        return found
+        return {**found, "rope_scaling": scaling} if scaling else found
 
     def _windows(self, config: Mapping[str, Any]) -> dict[str, Any]:
         window, pattern = (self._stated.get(f"attention.sliding_window{end}") for end in ("", "_pattern"))

@@ -8,7 +8,6 @@ changed; weights are never copied.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -78,13 +77,14 @@ def _files(path: Path, parts: Sequence[Path]) -> Mapping[str, Mapping[str, Any]]
 def _write(folder: Path, files: Mapping[str, Mapping[str, Any]], parts: Sequence[Path], made_of: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MADE_OF).unlink(missing_ok=True)
-    for link in folder.glob("*.gguf"):
-        link.unlink(missing_ok=True)
-    for number, part in enumerate(parts, 1):
-        # Whatever the file is called, so that the model is the same one.
+    # Whatever the files are called, so that the model is the same one.
+    links = {folder / f"model-{number:05}.gguf": part for number, part in enumerate(parts, 1)}
+    for link, part in links.items():
         unfinished = folder / f"{secrets.token_hex(8)}.part"
-        os.symlink(part, unfinished)
-        unfinished.replace(folder / f"model-{number:05}.gguf")
+        unfinished.symlink_to(part)
+        unfinished.replace(link)
+    for other in {*folder.glob("*.gguf")} - links.keys():
+        other.unlink(missing_ok=True)
     for name, content in files.items():
         _replace(folder / name, json.dumps(content, ensure_ascii=False))
     _replace(folder / _MADE_OF, made_of)

@@ -114,6 +114,19 @@ def test_every_architecture_that_is_served_is_tested(tmp_path: Path) -> None:
     assert set(re.findall(r"'([\w-]+)'", str(refused.value).partition("of GGUF files")[2])) == {*NAMES.values()}
 
 
+@pytest.mark.parametrize(
+    ("model", "left_out"),
+    [("llama with biases", "llama.rope.scaling.type"), ("phi3 longrope", "phi3.rope.scaling.attn_factor")],
+)
+def test_older_files_that_say_less(model: str, left_out: str, make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    """A factor by itself is linear, and that of Phi's attention is what its class computes."""
+    architecture, overrides = MODELS[model]
+    source = with_tokenizer(make_checkpoint(architecture, **overrides))
+    write_gguf(source, tmp_path / "model.gguf", extra={left_out: None})
+    found = logits(locate(str(tmp_path / "model.gguf")))
+    torch.testing.assert_close(found, oracle_logits(source, TOKENS), atol=2e-5, rtol=0)
+
+
 @pytest.mark.parametrize("kind", [Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q5_1, Kind.Q4_0], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("model", ["llama 3", "qwen3 moe"])
 def test_rounded_weights_are_those_of_the_blocks(
@@ -268,6 +281,8 @@ def test_where_nothing_can_be_written_beside_the_file_the_users_caches_have_the_
         ({"qwen3.final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0, which is not supported"),
         ({"qwen3.rope.dimension_count": 16}, "rope.dimension_count is 16; it must be 32"),
         ({"qwen3.rope.scaling.type": "dynamic"}, "rope.scaling.type is 'dynamic'; it must be 'none', 'linear' or"),
+        ({"qwen3.rope.scaling.type": "yarn"}, "the key 'qwen3.rope.scaling.factor' is missing"),
+        ({"qwen3.rope.scaling.attn_factor": 1.5}, "rope.scaling.attn_factor is 1.5, which is not supported"),
         ({"qwen3.expert_count": 4}, "expert_count is 4, which 'qwen3' has not"),
         (
             {"tokenizer.ggml.pre": "viking"},
