@@ -9,7 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # How checkpoints are read, which plain torch is asked for by name or which knows of no kernels, is the same as well.
-READ = ("adapters", "fp8_checkpoints", "hub", "mxfp4_checkpoints", "packed_checkpoints", "sampling_defaults", "tensors")
+READ = (
+    *("adapters", "fp8_checkpoints", "gguf", "gguf_reader", "hub", "mxfp4_checkpoints", "packed_checkpoints"),
+    *("sampling_defaults", "tensors"),
+)
 # Plain torch by the setting is as ever; and all families have their logits compared with it, so that a few generate.
 FEWER = (
     "not reference] and not (whatever_happens_around and not (qwen3 or gemma3 or phi3-longrope or mixtral))"

@@ -191,6 +191,7 @@ class _Reading:
             found["partial_rotary_factor"] = turning / head_dim if _positive(turning, head_dim) else turning
         elif turning != head_dim:
             raise CheckpointError(f"{self._kind}.rope.dimension_count is {turning!r}; it must be {head_dim}")
+        scaling: dict[str, Any]
         factor, stretch = self._number("rope.scaling.factor"), self._number("rope.scaling.attn_factor")
         kind = self._stated.get("rope.scaling.type", "none" if factor is None else "linear")
         original = self._number("rope.scaling.original_context_length", context)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.cpu.kernels import native_status
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.generation import sampling_defaults
 from headgate.engine.models.hub import locate
@@ -167,6 +168,8 @@ def test_what_is_quantized_again_is_what_the_blocks_stand_for(
     folder = locate(str(tmp_path / "model.gguf"))
     first = logits(folder, fmt, keep_packed=True)
     torch.testing.assert_close(first, logits(plain, fmt), atol=1e-5, rtol=0)
+    if not native_status().usable:
+        pytest.skip(f"plain torch keeps nothing on disk: {native_status().why}")
     kept = list(folder.rglob("*.safetensors"))
     assert [path.name for path in kept] == [f"{fmt}-float32.safetensors"]
     caplog.set_level("INFO")
