@@ -34,7 +34,7 @@ class ExpertStacks:
                 tensor = model.tensors.get(f"{part}.weight")
                 if tensor is None or tensor.kind != _MXFP4 or len(tensor.shape) != 3:
                     found = "missing" if tensor is None else f"in {tensor.type_name} of {tensor.shape}"
-                    raise CheckpointError(f"the tensor '{part}.weight' is {found}; three dimensions in MXFP4 are read")
+                    raise self._wrong(f"the tensor '{part}.weight' is {found}; three dimensions in MXFP4 are read")
             self._sources[f"{at}.{spec.names.expert_gate}"] = parts[:2]
             self._sources[f"{at}.{spec.names.expert_down}"] = parts[2:]
 
@@ -57,7 +57,7 @@ class ExpertStacks:
         whole = torch.stack(found, dim=2).flatten(1, 2) if len({part.shape for part in found}) == 1 else found[0]
         if tuple(whole.shape) != shape or (dtype or whole.dtype) != whole.dtype:
             wanted = f"{shape} in {dtype}" if dtype else f"{shape}"
-            raise CheckpointError(
+            raise self._wrong(
                 f"the tensors {' and '.join(self._sources[stack])} make {tuple(whole.shape)} in {whole.dtype}; "
                 f"{wanted} is needed"
             )
@@ -80,7 +80,7 @@ class ExpertStacks:
     def _part(self, source: str, end: str) -> Tensor:
         tensor = self._model.tensors.get(f"{source}.{'bias' if end == _BIAS else 'weight'}")
         if tensor is None or (end == _BIAS and tensor.kind != 0):
-            raise CheckpointError(f"the tensor '{source}.bias' in F32 is missing")
+            raise self._wrong(f"the tensor '{source}.bias' in F32 is missing")
         file = self._model.files[tensor.path]
         octets = torch.frombuffer(file, dtype=torch.uint8, count=tensor.nbytes, offset=tensor.start)
         if end == _BIAS:
@@ -92,6 +92,9 @@ class ExpertStacks:
         # All lower halves before the upper ones here, and neighbours in a byte there.
         codes = torch.cat((blocks[..., 1:] & 15, blocks[..., 1:] >> 4), dim=-1)
         return codes[..., ::2] | (codes[..., 1::2] << 4)
+
+    def _wrong(self, what: str) -> CheckpointError:
+        return CheckpointError(f"{next(iter(self._model.files))}: {what}")
 
 
 def _split(name: str) -> tuple[str, str]:

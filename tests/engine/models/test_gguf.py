@@ -350,6 +350,19 @@ def test_tensors_that_are_missing_or_left_are_named(
         logits(folder)
 
 
+@pytest.mark.parametrize(
+    ("left_out", "told"),
+    [("bias", "'blk.1.ffn_up_exps.bias' in F32 is missing"), ("weight", "_exps.weight' is missing")],
+)
+def test_experts_of_gpt_oss_that_are_missing_are_named(
+    left_out: str, told: str, make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    source = with_tokenizer(make_checkpoint("gpt-oss"))
+    write_gguf(source, tmp_path / "model.gguf", left_out=f"blk.1.ffn_up_exps.{left_out}")
+    with pytest.raises(CheckpointError, match=rf"model-00001.gguf: the tensor .*{told}"):
+        logits(locate(str(tmp_path / "model.gguf")))
+
+
 def written(folder: Path, metadata: dict[str, str]) -> Path:
     """A file of metadata alone."""
     writer = GGUFWriter(None, metadata["general.architecture"])
