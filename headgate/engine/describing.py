@@ -55,6 +55,7 @@ def model_info(
         thinks=thinking,
         hand_over=hand_over(spec.path),
         state_bytes=state_bytes(decoder.spec),
+        sees=decoder.eyes is not None,
         max_running=settings.max_running,
         max_step_tokens=settings.max_step_tokens,
     )

@@ -45,6 +45,7 @@ from headgate.engine.prompt_steps import PromptSteps, recorded_sizes, spare_bloc
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.seeing import picture_reader
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.sleeper import Sleeper
 from headgate.engine.text.chat_template import ChatTemplate
@@ -324,6 +325,7 @@ class Engine:
             told = spec.name, blocks, settings.block_size, pages
             logger.info("%s: %d blocks of %d tokens; layers that see a window have %d pages", *told)
         kept = kv_dtype(settings.kv_dtype, decoder.dtype)
+        pictures = picture_reader(spec.path, decoder, tokenizer)
         tables, tiers = self._tables(spec, loaded, kept, blocks, pages, states, per_token, context_length)
         ahead = self._row_kernels is not None
         longest = tables.longest(context_length)
@@ -381,7 +383,7 @@ class Engine:
         info = model_info(
             spec, loaded, tokenizer, template, settings, context_length=lane.context_length, device=self.device
         )
-        return LocalModel(info, tokenizer, template, self._loop, sleeper)
+        return LocalModel(info, tokenizer, template, self._loop, sleeper, pictures)
 
     def _tables(
         self,

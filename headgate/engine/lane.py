@@ -25,10 +25,12 @@ from headgate.engine.request import (
 )
 from headgate.engine.runner import Probed, Runner, Sampled, Scored
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.seeing import Seeing, wanted
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.planner import Planner
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
+from headgate.engine.text.pictures import Sight, told_apart
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +120,10 @@ class Lane:
         """Current figures; consistent to within one step when read from another thread."""
         return self._counts.stats(self._scheduler, self._runner)
 
-    def resident(self, tenant: str, prompt: tuple[int, ...], model: str = "") -> int:
+    def resident(self, tenant: str, prompt: tuple[int, ...], model: str = "", sights: tuple[Sight, ...] = ()) -> int:
         """Tokens of a prompt that need not be computed for a model; may be asked from another thread."""
-        return self._scheduler.tables.resident(tenant, prompt, self.adapters.revision(model))
+        known = told_apart(prompt, sights) if sights else prompt
+        return self._scheduler.tables.resident(tenant, known, self.adapters.revision(model))
 
     def longest(self, request: Request) -> int:
         """Most tokens of a sequence of its: a probe looks at its whole prompt, which has to be there."""
@@ -246,8 +249,16 @@ class Lane:
             if sequence.started_at is None:
                 sequence.started_at = started
                 sequence.queue_s = started - sequence.submitted_at
+        sees, failed = False, list[Delta]()
+        if runner.seeing is not None and any(chunk.sequence.request.sights for chunk in chunks):
+            looking = self._cpu_clock()
+            chunks, failed = self._look(runner.seeing, chunks)
+            entered += self._cpu_clock() - looking
+            if not chunks:
+                return failed
+            sees, started = any(any(wanted(chunk)) for chunk in chunks), self._clock()
         chunks, proposing = self._propose(chunks)
-        most, ahead, repeats = 1, 0, not proposing and runner.repeats(chunks)
+        most, ahead, repeats = 1, 0, not proposing and not sees and runner.repeats(chunks)
         if repeats:
             ahead = runner.ahead(chunks)
             if run_s:
@@ -263,11 +274,14 @@ class Lane:
             if short and self._scheduler.shrink(chunks):
                 self._counts.short_steps += 1
                 logger.warning("a step of %d sequences does not fit the device's memory: %s", len(chunks), error)
-                return []
+                return failed
             logger.exception("a step of %d sequences failed", len(chunks))
             self._counts.failed_steps += 1
             cause: ErrorCause = "memory" if short else "fault"
-            return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}", cause) for chunk in chunks]
+            return [
+                *failed,
+                *(self._fail(chunk.sequence, f"{type(error).__name__}: {error}", cause) for chunk in chunks),
+            ]
         self._scheduler.room.fitted()
         returned, now = self._cpu_clock(), self._clock()
         counted = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) if most > 1 else 1
@@ -289,7 +303,7 @@ class Lane:
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
-        deltas = [self._report(s, now) for s in sampled]
+        deltas = [*failed, *(self._report(s, now) for s in sampled)]
         self._deciding_s = called - entered + self._cpu_clock() - returned
         return deltas
 
@@ -327,6 +341,34 @@ class Lane:
             return chunks, {}
         chunks = [self._scheduler.draft(c, plan[at]) if at in plan else c for at, c in enumerate(chunks)]
         return chunks, {chunk.sequence: len(chunk.drafted) for chunk in chunks if chunk.drafted}
+
+    def _look(self, seeing: Seeing, chunks: list[Chunk]) -> tuple[list[Chunk], list[Delta]]:
+        """What of the step can be computed once one picture was looked at, if any has to be; whose picture cannot be
+        seen ends.
+
+        One, so that nobody waits for those of all others: a chunk with a second one ends before it.
+        """
+        seeing.begin()
+        found, failed, looked = list[Chunk](), list[Delta](), False
+        for chunk in chunks:
+            sequence, most = chunk.sequence, chunk.count
+            for sight in wanted(chunk):
+                if seeing.has(sight):
+                    continue
+                if looked:
+                    most = max(0, sight.start - chunk.start)
+                    break
+                looked = True
+                try:
+                    self._counts.looked(sequence, seeing.look(sight))
+                except Exception as error:
+                    logger.exception("a picture cannot be seen")
+                    cause: ErrorCause = "memory" if lacks_memory(error) else "fault"
+                    failed.append(self._fail(sequence, f"{type(error).__name__}: {error}", cause))
+                    break
+            if not sequence.done and most:
+                found.append(chunk if most == chunk.count else self._scheduler.cut(chunk, most))
+        return found, failed
 
     def _account(self, chunks: list[Chunk], steps: int, seconds: float) -> None:
         total = sum(chunk.count for chunk in chunks)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from headgate.engine.chunk import Chunk
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.sequence import Sequence
 from headgate.engine.stats import ModelStats
 
 
@@ -28,7 +29,7 @@ class LaneCounts:
     background_seconds: float = 0.0
     forward_before: float = 0.0
 
-    def stepped(self, chunks: Sequence[Chunk], total: int, steps: int, seconds: float) -> None:
+    def stepped(self, chunks: Seq[Chunk], total: int, steps: int, seconds: float) -> None:
         """So many steps of these chunks, which have `total` tokens, took so many seconds: each has its share."""
         self.steps += steps
         self.step_seconds += seconds
@@ -40,6 +41,13 @@ class LaneCounts:
                 self.background_seconds += share
             if chunk.start < sequence.prompt_length:
                 self.prompt_tokens += min(chunk.count, sequence.prompt_length - chunk.start)
+
+    def looked(self, sequence: Sequence, seconds: float) -> None:
+        """A picture of the sequence was looked at for so many seconds."""
+        self.step_seconds += seconds
+        sequence.device_s += seconds
+        if sequence.background:
+            self.background_seconds += seconds
 
     def stats(self, scheduler: Scheduler, runner: Runner | None) -> ModelStats:
         """Current figures; consistent to within one step when read from another thread."""

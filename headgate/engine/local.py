@@ -30,6 +30,8 @@ from headgate.engine.text import harmony
 from headgate.engine.text.answer_reader import AnswerReader, MarkedReader
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.harmony_reader import HarmonyReader
+from headgate.engine.text.picture_reader import PictureReader
+from headgate.engine.text.pictures import Picture, Sight
 from headgate.engine.text.prompt_reader import PromptReader
 from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader
 from headgate.engine.text.stream import ChoiceText, TextLogprob, described
@@ -52,15 +54,16 @@ class LocalModel:
         chat_template: ChatTemplate,
         loop: StepLoop,
         sleeper: Sleeper | None = None,
+        pictures: PictureReader | None = None,
     ) -> None:
-        """`sleeper`: of a model that is loaded."""
+        """`sleeper`: of a model that is loaded. `pictures`: of one that sees."""
         self.info = info
         self.sleeper = sleeper
         self._tokenizer = tokenizer
         in_harmony = info.thinks == "harmony"
         self._marked = tokenizer.showing(harmony.MARKS, harmony.APART) if in_harmony else tokenizer.showing(MARKS)
         self._chat_template = chat_template
-        self._reader = PromptReader(tokenizer, chat_template, info.context_length)
+        self._reader = PromptReader(tokenizer, chat_template, info.context_length, pictures)
         self._loop = loop
         self._revision = ""
         # Harmony's marks stand beside texts, and no text of a form may have one in it.
@@ -88,9 +91,9 @@ class LocalModel:
         """Distributions of the model's lane."""
         return self._loop.tally(self._lane)
 
-    def resident(self, prompt: tuple[int, ...], tenant: str) -> int:
-        """Leading tokens of a prompt whose keys and values are cached for the tenant now."""
-        return self._loop.resident(self.info.name, tenant, prompt)
+    def resident(self, prompt: tuple[int, ...], tenant: str, sights: tuple[Sight, ...] = ()) -> int:
+        """Leading tokens of a prompt whose keys and values are cached for the tenant now. `sights`: its pictures."""
+        return self._loop.resident(self.info.name, tenant, prompt, sights)
 
     @property
     def bos_id(self) -> int | None:
@@ -154,6 +157,27 @@ class LocalModel:
         """
         return await self._reader.chat(messages, tools, most, extra)
 
+    async def look(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        pictures: Sequence[Picture],
+        *,
+        most: int | None = None,
+        **extra: Any,
+    ) -> tuple[tuple[int, ...], tuple[Sight, ...]]:
+        """As `render_chat`, of a conversation with pictures: a message's `content` may be a list of parts, of which
+        those of type "image" stand for `pictures`, in their order.
+
+        Returns:
+            The prompt's tokens, in which a picture has as many as it costs, and where the pictures are among them.
+
+        Raises:
+            TemplateError, NoChatTemplate, PromptTooLong: as `render_chat`.
+            ValueError: the model does not see, or what is wrong with a picture.
+        """
+        return await self._reader.look(messages, tools, pictures, most, extra)
+
     async def encode(self, text: str, *, special: bool = True, most: int | None = None) -> tuple[int, ...]:
         """Tokens of plain text; `special`: with those the tokenizer puts around a prompt.
 
@@ -200,6 +224,7 @@ class LocalModel:
         grammar: Grammar | None = None,
         complete: Callable[[int], bool] | None = None,
         draft: tuple[int, ...] = (),
+        sights: tuple[Sight, ...] = (),
     ) -> AsyncGenerator[TextDelta, bool | None]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
 
@@ -207,7 +232,7 @@ class LocalModel:
         text has the marks of function calls, where they are special tokens too. `grammar`: what form the continuations
         must have; one that is cut at its limit has it in part. `complete`, asked after each delta of a choice, says
         whether the choice is to end there, as at a stop string. `draft`: tokens that the continuations may consist of,
-        all or some, which come sooner then.
+        all or some, which come sooner then. `sights`: the prompt's pictures, as `look` gave them.
 
         Sending True cancels it too, but the last deltas still come, with the account of what was computed.
 
@@ -224,7 +249,7 @@ class LocalModel:
         try:
             request = Request(
                 engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority, grammar=grammar, draft=draft,
-                revision=self._revision,
+                revision=self._revision, sights=sights,
             )  # fmt: skip
             self._loop.submit(request, mailbox.post)
             submitted, running = True, n
@@ -267,10 +292,11 @@ class LocalModel:
         top: int = 0,
         tenant: str = "",
         priority: Priority = "foreground",
+        sights: tuple[Sight, ...] = (),
     ) -> Score:
         """Log-probabilities of `continuation` after `prompt`: one pass over both, nothing is generated.
 
-        `top`: how many of the likeliest tokens come beside each.
+        `top`: how many of the likeliest tokens come beside each. `sights`: the prompt's pictures.
 
         Raises:
             PromptTooLong, EngineStopped, UnknownModel, ValueError: the request was not taken.
@@ -288,6 +314,7 @@ class LocalModel:
                 priority=priority,
                 score=continuation,
                 revision=self._revision,
+                sights=sights,
             )
         )
         if finish.cause == "gone":
@@ -304,8 +331,9 @@ class LocalModel:
         tenant: str = "",
         weight: float = 1.0,
         priority: Priority = "foreground",
+        sights: tuple[Sight, ...] = (),
     ) -> Probe:
-        """What the model makes of `prompt`, its end above all; nothing is generated.
+        """What the model makes of `prompt` with its pictures `sights`, its end above all; nothing is generated.
 
         The prompt's blocks stay in the prefix cache: the first `generate` of the same prompt and tenant that follows
         computes only the last token.
@@ -317,7 +345,7 @@ class LocalModel:
         engine_id = self._engine_id(request_id)
         request = Request(
             engine_id, self.info.name, prompt, tenant=tenant, weight=weight, priority=priority, probe=True,
-            revision=self._revision,
+            revision=self._revision, sights=sights,
         )  # fmt: skip
         deltas, finish = await self._run(request)
         state = deltas[-1].state
@@ -325,10 +353,10 @@ class LocalModel:
             raise ProbeFailed(finish.error or "the engine is stopping")
         return Probe(state, finish)
 
-    async def pin(self, prompt: tuple[int, ...], tenant: str) -> str | None:
+    async def pin(self, prompt: tuple[int, ...], tenant: str, sights: tuple[Sight, ...] = ()) -> str | None:
         """Have the full blocks of a prompt stay in the prefix cache, computed in steps that nobody else wants.
 
-        Gives what `unpin` takes; None where no more blocks may be held.
+        `sights`: the prompt's pictures. Gives what `unpin` takes; None where no more blocks may be held.
 
         Raises:
             PromptTooLong, EngineStopped, ValueError: the request was not taken.
@@ -337,7 +365,7 @@ class LocalModel:
         engine_id = self._engine_id("pin")
         request = Request(
             engine_id, self.info.name, prompt, tenant=tenant, priority="background", probe=True, pin=True,
-            revision=self._revision,
+            revision=self._revision, sights=sights,
         )  # fmt: skip
         try:
             _, finish = await self._run(request)

@@ -23,6 +23,7 @@ from headgate.engine.lane import Lane
 from headgate.engine.request import Delta, Finish, Request
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
+from headgate.engine.text.pictures import Sight
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +126,9 @@ class StepLoop:
         """A model's distributions since the start."""
         return self._lane(model).tally
 
-    def resident(self, model: str, tenant: str, prompt: tuple[int, ...]) -> int:
+    def resident(self, model: str, tenant: str, prompt: tuple[int, ...], sights: tuple[Sight, ...] = ()) -> int:
         """Tokens of a prompt whose keys and values the tenant would find in the model's cache now."""
-        return self._lane(model).resident(tenant, prompt, model)
+        return self._lane(model).resident(tenant, prompt, model, sights)
 
     def start(self) -> None:
         """Start the step thread."""

@@ -42,6 +42,8 @@ class ModelInfo:
     """The model whose weights, cache and steps it shares, with an adapter of its own; empty: it shares none."""
     state_bytes: int = 0
     """Of what is kept of a sequence beside keys and values, which each of its tokens reads and writes."""
+    sees: bool = False
+    """Whether prompts may have pictures."""
     max_running: int = 64
     max_step_tokens: int = 512
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headgate.engine.errors import PromptTooLong
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.text.pictures import Sight, check_sights
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 ErrorCause = Literal["fault", "memory", "asleep", "grammar", "gone"]
@@ -60,11 +61,14 @@ class Request:
     """What the continuations may be like. It decides how soon they are there, never what they say."""
     revision: str = ""
     """Of the adapter that is meant, where the model is one: others may come to have its name. Empty: whichever has."""
+    sights: tuple[Sight, ...] = ()
+    """The pictures of the prompt, in its order: only for a model that sees."""
 
     def check(self, context_length: int) -> None:
         """Raise PromptTooLong or ValueError if a model of this many tokens a sequence cannot serve it."""
         if not self.prompt:
             raise ValueError("the prompt has no tokens; it must have at least one")
+        check_sights(self.prompt, self.sights)
         if self.probe and (self.n != 1 or self.score):
             raise ValueError(f"a probe has n {self.n} and {len(self.score)} tokens to score; 1 and 0 are accepted")
         if self.pin and not self.probe:

@@ -29,6 +29,7 @@ from headgate.engine.sampling.forms import GuidedForms
 from headgate.engine.sampling.grammar import GrammarError, Guide
 from headgate.engine.sampling.logprobs import measure, read
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
+from headgate.engine.seeing import Seeing
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.verifier import holding
 
@@ -112,6 +113,8 @@ class Runner:
         self._block_size = block_size
         self._ahead, self._prompts = decoding, prompts
         self._rehearsed = False
+        self.seeing = None if decoder.eyes is None else Seeing(decoder.eyes)
+        """What was seen of pictures, where it sees any."""
         self._sampler = Sampler(decoder.spec.vocab_size, decoder.device, decoder.kernels)
         # Kept: to make one lets another thread into the interpreter, and this one waits until it is out again.
         self._nothing = torch.empty(0, dtype=torch.int64)
@@ -119,11 +122,12 @@ class Runner:
 
     @property
     def forward_seconds(self) -> float:
-        """Seconds in the decoder and its output layer so far.
+        """Seconds in the decoder, its output layer and what it sees with so far.
 
         On an accelerator: until their work was queued, or, a step ahead, until what they gave was there.
         """
-        return self._forward_seconds + (0.0 if self._ahead is None else self._ahead.seconds)
+        ahead = 0.0 if self._ahead is None else self._ahead.seconds
+        return self._forward_seconds + ahead + (0.0 if self.seeing is None else self.seeing.seconds)
 
     @property
     def kv_bytes(self) -> int:
@@ -206,19 +210,22 @@ class Runner:
             decoder = tuning.decoder
             # Rows of one adapter beside each other need not be gathered.
             chunks = sorted(chunks, key=lambda chunk: (chunk.count > 1, chunk.sequence.adapter))
-        inputs = StepInputs.of(chunks, self._block_size, placed=not decoder.decodes)
+        given = None if self.seeing is None else self.seeing.given(chunks)
+        inputs = StepInputs.of(chunks, self._block_size, placed=not decoder.decodes or given is not None)
         if tuning is not None and decoder is tuning.decoder:
             tuning.rows.place([chunk.sequence.adapter for chunk in chunks], inputs.counts, inputs.rows)
         for sequence, _ in inputs.sampling:
             if sequence.guide is not None:
                 sequence.guide.begin(sequence.tokens)
         sampling, told = len(inputs.sampling), len(inputs.sampling) + len(inputs.probing)
-        recorded = self._prompts if decoder is self._decoder else None
+        recorded = self._prompts if decoder is self._decoder and given is None else None
         started = time.perf_counter()
         hidden = None if recorded is None else recorded.hidden(inputs)
         if hidden is None:
             step = self._step(decoder, inputs, chunks)
             started = time.perf_counter()
+            if given is not None:
+                hidden = decoder.hidden(*step, given)
         if hidden is None and sampling and inputs.plain and not inputs.probing and not inputs.scoring:
             # Most steps, of which a small model's takes hardly longer than what surrounds it.
             chosen = decoder.likeliest(*step)
@@ -240,7 +247,8 @@ class Runner:
         self, decoder: LanguageModel, inputs: StepInputs, chunks: Seq[Chunk]
     ) -> tuple[Tensor, Tensor, AttentionBatch, Seq[KVLayer], Tensor]:
         """What the decoder takes of the inputs."""
-        device, placed = decoder.device, not decoder.decodes
+        # A step with pictures in it goes operator by operator, which reads where tokens are.
+        device, placed = decoder.device, bool(inputs.positions)
         tokens, rows = tensor(inputs.tokens, device), tensor(inputs.rows, device)
         positions = slots = self._nothing
         if placed:

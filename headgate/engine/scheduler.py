@@ -210,6 +210,12 @@ class Scheduler:
         self._shares.charge(chunk.sequence.request, len(tokens))
         return Chunk(chunk.sequence, chunk.start, chunk.count + len(tokens), tokens)
 
+    def cut(self, chunk: Chunk, count: int) -> Chunk:
+        """The chunk with no more than its first `count` tokens: the others stay for a later step."""
+        if not chunk.sequence.background:
+            self._shares.charge(chunk.sequence.request, count - chunk.count)
+        return Chunk(chunk.sequence, chunk.start, count)
+
     def shrink(self, chunks: list[Chunk]) -> bool:
         """The step does not fit the device's memory. Have the next ones be smaller, False where that is no use.
 
@@ -241,9 +247,9 @@ class Scheduler:
             probed = sequence.request.probe and not sequence.gap
             if sequence.computed % self.tables.block_size >= count and not probed:
                 continue  # no block became full
-            self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
+            self.tables.publish(sequence.table, sequence.known, sequence.computed)
             if probed:
-                self.tables.publish_tail(sequence.table, sequence.tokens)
+                self.tables.publish_tail(sequence.table, sequence.known)
             self.tables.give_back(sequence.table, sequence.computed, keep=not sequence.background)
         if self.tables.states is not None:
             for chunk in chunks:

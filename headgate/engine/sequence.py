@@ -10,6 +10,7 @@ from headgate.engine.request import Request, TokenScore
 from headgate.engine.sampling.grammar import Guide
 from headgate.engine.sampling.processors import SamplingRow
 from headgate.engine.speculation.draft import Draft
+from headgate.engine.text.pictures import told_apart
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +60,8 @@ class Sequence:
     """What it may go on with, where that can be checked several tokens at a time."""
     stream: int | None = None
     """What the keys of its draws begin with, as int64; made when it is first needed, likewise."""
+    seen: list[int] | None = field(init=False)
+    """The prompt as the prefix cache knows it, where it has pictures."""
     prompt_length: int = field(init=False)
     plain: bool = field(init=False)
     """Whether the likeliest token is all there is to know of its settings, unless it is `restrained`."""
@@ -75,7 +78,9 @@ class Sequence:
     """Of those that somebody waits for: the lower ones come first."""
 
     def __post_init__(self) -> None:
-        self.prompt_length = len(self.request.prompt)
+        request = self.request
+        self.seen = told_apart(request.prompt, request.sights) if request.sights else None
+        self.prompt_length = len(request.prompt)
         self.plain = self.request.sampling.plain and self.guide is None
         self.restrains = bool(self.request.sampling.begin_suppress_tokens) and self.guide is None
         self.generates = not self.request.score and not self.request.probe
@@ -106,9 +111,14 @@ class Sequence:
         return self.prompt_length - 1 + len(self.scores)
 
     @property
+    def known(self) -> list[int]:
+        """Its tokens as the prefix cache knows them, which tells pictures apart."""
+        return self.tokens if self.seen is None else [*self.seen, *self.output]
+
+    @property
     def reusable(self) -> list[int]:
-        """Tokens whose cached keys and values will do; the last of them is computed in any case."""
-        return self.tokens[: self.scores_from + 1] if self.request.score else self.tokens
+        """Of these those whose cached keys and values will do; the last of them is computed in any case."""
+        return self.known[: self.scores_from + 1] if self.request.score else self.known
 
     @property
     def output(self) -> list[int]:

@@ -59,6 +59,7 @@ class MemoryModel:
         self.early = 100
         self.leaves = 0
         self.unrecorded = self.kv_bytes = 0
+        self.seeing = None
         self._flights: dict[Sequence, list[tuple[int, int]]] = {}
         self._states: dict[int, tuple[str, tuple[int, ...]]] = {}
 

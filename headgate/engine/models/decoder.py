@@ -15,6 +15,7 @@ from headgate.engine.kernels.mixture import Mixture
 from headgate.engine.kernels.standing import StandingStep
 from headgate.engine.kernels.states import DeltaPasses
 from headgate.engine.models.delta import GatedDelta, PlainDeltaPasses
+from headgate.engine.models.eyes import Eyes, Given
 from headgate.engine.models.rotation import Angles, Rotation
 from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 from headgate.engine.quant.linear import Linear
@@ -68,6 +69,8 @@ class Decoder:
         self.spec = spec
         self._weights = weights
         self.kernels = kernels
+        self.eyes: Eyes | None = None
+        """See LanguageModel."""
         self._rotation: Rotation = Rotation(spec, weights.embedding.device) if beside is None else beside._rotation
         whole = beside is None and not spec.gated and not spec.delta
         self._whole_step = kernels.whole_step(spec, weights) if whole else None
@@ -90,7 +93,7 @@ class Decoder:
     @property
     def kept(self) -> object:
         """See LanguageModel."""
-        return self._weights, self._rotation
+        return self._weights, self._rotation, [] if self.eyes is None else self.eyes.tensors
 
     @property
     def weight_bytes(self) -> int:
@@ -138,15 +141,21 @@ class Decoder:
         return self._weights.head(hidden)
 
     def hidden(
-        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: Sequence[KVLayer],
+        rows: Tensor,
+        given: Given | None = None,
     ) -> Tensor:
         """See LanguageModel."""
         tables = self._rotation.tables(max(batch.contexts))
-        if self._whole_step is not None:
+        if self._whole_step is not None and given is None:
             return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=False)
         places = [(self.kernels.plan(each, self.device), each.slots) for each in batch.places]
         passes = None if self.spec.delta is None else self._delta_passes(self.spec.delta, batch)
-        hidden: Tensor = self._layers(tokens, positions, tables, places, cache, rows, passes)
+        hidden: Tensor = self._layers(tokens, positions, tables, places, cache, rows, passes, given)
         return hidden
 
     def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
@@ -169,6 +178,7 @@ class Decoder:
         cache: Sequence[KVLayer],
         rows: Tensor | None,
         passes: DeltaPasses | None = None,
+        given: Given | None = None,
     ) -> Any:
         """See `hidden`; without `rows` all of them, as the output layer takes them best.
 
@@ -176,6 +186,8 @@ class Decoder:
         """
         kernels, spec, weights = self.kernels, self.spec, self._weights
         residual, angles = self._enter(tokens, positions, tables)
+        if given is not None:
+            residual.index_copy_(0, given.places, given.rows)
         first = weights.layers[0]
         x: Any = residual
         if first.input_norm is not None:

@@ -15,6 +15,7 @@ from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kerne
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_attention import scored_attention
 from headgate.engine.kernels.states import StateShape
+from headgate.engine.models.eyes import Eyes, Given
 from headgate.engine.models.guest_parts import Attended, GuestParts
 from headgate.engine.models.language_model import furthest
 from headgate.engine.models.state_passes import StatePasses
@@ -73,6 +74,7 @@ class Guest:
 
     decodes = False
     steps_on_device = False
+    eyes: Eyes | None = None
 
     def __init__(self, parts: GuestParts, spec: GuestSpec, kernels: Kernels, *, capped: bool, singly: bool) -> None:
         """`capped`: whether its layers cap scores, which kernels do not. `singly`: see StatePasses."""
@@ -123,9 +125,16 @@ class Guest:
         return chosen
 
     def hidden(
-        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: Sequence[KVLayer],
+        rows: Tensor,
+        given: Given | None = None,
     ) -> Tensor:
         """See LanguageModel."""
+        assert given is None, "a guest sees no pictures"
         passes = StatePasses(batch, self.device, singly=self._singly) if self.spec.state_shapes else None
         return self._parts.hidden(tokens, positions, _Paged(self, batch, cache), passes).index_select(0, rows)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer
 from headgate.engine.kernels.states import StateShape
+from headgate.engine.models.eyes import Eyes, Given
 
 
 def furthest(windows: Sequence[int | None]) -> int | None:
@@ -72,6 +73,8 @@ class LanguageModel(Protocol):
     """A model with its weights on a device."""
 
     kernels: Kernels
+    eyes: Eyes | None
+    """The part that sees, where there is one."""
 
     @property
     def spec(self) -> ModelShape:
@@ -146,7 +149,13 @@ class LanguageModel(Protocol):
         ...
 
     def hidden(
-        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: Sequence[KVLayer],
+        rows: Tensor,
+        given: Given | None = None,
     ) -> Tensor:
         """The layers of one step over all its sequences.
 
@@ -156,6 +165,8 @@ class LanguageModel(Protocol):
             batch: geometry of the step.
             cache: one KVLayer per layer; the step's keys and values are written to it.
             rows: [samples] int64, the rows whose logits are wanted.
+            given: what stands in the places of some tokens' rows of the embedding, for a model with `eyes`. The step's
+                positions and slots are there then.
 
         Returns:
             [samples, hidden] in the compute dtype, normalised.

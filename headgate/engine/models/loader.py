@@ -17,6 +17,7 @@ from headgate.engine.kernels.interface import Kernels
 from headgate.engine.models.adapted import AdaptedDecoder, AdapterFacts
 from headgate.engine.models.adapter import Adapter
 from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.eyes import read_eyes
 from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.identity import revision
 from headgate.engine.models.keeping import packed_cache
@@ -115,6 +116,7 @@ def load_decoder(
             decoder = adapted = AdaptedDecoder(spec, weights, kernels, reader.stacked, opened, identity)
             read = {number: adapted.read(*each) for number, each in enumerate((adapters or {}).items(), 1)}
             adapted.tune(adapted.tuned_by(read))
+        decoder.eyes = read_eyes(folder, config, hidden=spec.hidden, dtype=compute, device=device)
     return LoadedDecoder(decoder, parameters, parameters - spec.idle_expert_parameters, identity)
 
 

@@ -22,6 +22,7 @@ from headgate.engine.text.folder import TokenizerError, TokenizerFolder
 from headgate.engine.text.harmony import writes_harmony
 from headgate.engine.text.harmony_turns import harmony_tools, harmony_turns
 
+_PROBE = "a text"
 _SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 
 
@@ -74,6 +75,7 @@ class ChatTemplate:
         self._sources = dict(templates)
         self._variables: dict[str, set[str]] = {}
         self._knows_null: dict[str, bool] = {}
+        self._parts: dict[str, bool] = {}
         for name, text in templates.items():
             try:
                 self._templates[name] = environment.from_string(text)
@@ -111,6 +113,7 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        pictures: bool = False,
         **extra: Any,
     ) -> str:
         """The prompt for `messages`, special tokens spelled out: encode it without adding any.
@@ -120,6 +123,7 @@ class ChatTemplate:
                 see a string, or null beside calls if they ask for that.
             tools: OpenAI's tool definitions.
             add_generation_prompt: end with the beginning of the assistant's answer.
+            pictures: lists may have parts of type "image" too; a template sees a list that has one as it is.
             extra: further variables of the template, such as `enable_thinking`.
 
         Raises:
@@ -129,7 +133,14 @@ class ChatTemplate:
         name = self._chosen(with_tools=tools is not None)
         template, null = self._templates[name], self._knows_null[name]
         turns: Sequence[Mapping[str, Any]]
-        turns = [_with_plain_content(index, message, null=null) for index, message in enumerate(messages)]
+        turns = [
+            _with_parts(index, message)
+            if pictures and _has_picture(message)
+            else _with_plain_content(index, message, null=null)
+            for index, message in enumerate(messages)
+        ]
+        if self._reads_parts(name):
+            turns = [_with_text_part(turn) for turn in turns]
         if writes_harmony(self._sources[name]):
             turns, tools = harmony_turns(turns), None if tools is None else harmony_tools(tools)
         variables = {
@@ -149,6 +160,22 @@ class ChatTemplate:
                 with suppress(TemplateError):
                     return _rendered(template, {**variables, "messages": short})
             raise
+
+    def _reads_parts(self, name: str) -> bool:
+        """Whether the template loses a text that is no list of parts, as some of models that see do."""
+        known = self._parts.get(name)
+        if known is None:
+            shown = [self._shows(name, content) for content in (_PROBE, [{"type": "text", "text": _PROBE}])]
+            known = self._parts[name] = shown == [False, True]
+        return known
+
+    def _shows(self, name: str, content: object) -> bool:
+        message = {"role": "user", "content": content}
+        variables = {**self._special_tokens, "messages": [message], "tools": None, "documents": None}
+        try:
+            return _PROBE in _rendered(self._templates[name], {**variables, "add_generation_prompt": True})
+        except TemplateError:
+            return False
 
     def _name(self, *, with_tools: bool) -> str | None:
         if with_tools and "tool_use" in self._templates:
@@ -249,6 +276,27 @@ def _asks_for_null_content(tree: Template) -> bool:
             ):
                 return True
     return False
+
+
+def _has_picture(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list | tuple) and any(_is_picture(part) for part in content)
+
+
+def _is_picture(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "image"
+
+
+def _with_parts(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with its parts as they are, of which those that are no pictures must be texts."""
+    texts = [part for part in message["content"] if not _is_picture(part)]
+    _with_plain_content(index, {**message, "content": texts}, null=False)
+    return {**message, "content": [{"type": "image"} if _is_picture(p) else dict(p) for p in message["content"]]}
+
+
+def _with_text_part(turn: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = turn["content"]
+    return {**turn, "content": [{"type": "text", "text": content}]} if isinstance(content, str) and content else turn
 
 
 def _with_plain_content(index: int, message: Mapping[str, Any], *, null: bool) -> dict[str, Any]:

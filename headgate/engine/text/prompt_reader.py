@@ -8,6 +8,8 @@ from typing import Any
 
 from headgate.engine.errors import PromptTooLong
 from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.picture_reader import PictureReader
+from headgate.engine.text.pictures import Picture, Sight
 from headgate.engine.text.tokenizer import Tokenizer
 
 _INLINE_CHARACTERS = 4096
@@ -17,8 +19,15 @@ _INLINE_CHARACTERS = 4096
 class PromptReader:
     """Reads plain texts and conversations for one model."""
 
-    def __init__(self, tokenizer: Tokenizer, chat_template: ChatTemplate, context_length: int) -> None:
-        """`context_length`: of the model, in tokens; named where a text is too long."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        chat_template: ChatTemplate,
+        context_length: int,
+        pictures: PictureReader | None = None,
+    ) -> None:
+        """`context_length`: of the model, in tokens; named where a text is too long. `pictures`: of one that sees."""
+        self._pictures = pictures
         self._tokenizer = tokenizer
         self._chat_template = chat_template
         self._context_length = context_length
@@ -37,6 +46,21 @@ class PromptReader:
             return self._render(messages, tools, most, extra)
         return await asyncio.to_thread(self._render, messages, tools, most, extra)
 
+    async def look(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        pictures: Sequence[Picture],
+        most: int | None,
+        extra: Mapping[str, Any],
+    ) -> tuple[tuple[int, ...], tuple[Sight, ...]]:
+        """As `LocalModel.look`."""
+        if not pictures:
+            return await self.chat(messages, tools, most, extra), ()
+        if self._pictures is None:
+            raise ValueError("the model sees no pictures; texts are accepted")
+        return await asyncio.to_thread(self._look, self._pictures, messages, tools, pictures, most, extra)
+
     async def plain(self, text: str, *, special: bool, most: int | None) -> tuple[int, ...]:
         """As `LocalModel.encode`."""
         if len(text) < _INLINE_CHARACTERS:
@@ -51,6 +75,18 @@ class PromptReader:
         extra: Mapping[str, Any],
     ) -> tuple[int, ...]:
         return self._read(self._chat_template.render(messages, tools=tools, **extra), False, most)
+
+    def _look(
+        self,
+        reader: PictureReader,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        pictures: Sequence[Picture],
+        most: int | None,
+        extra: Mapping[str, Any],
+    ) -> tuple[tuple[int, ...], tuple[Sight, ...]]:
+        text = self._chat_template.render(messages, tools=tools, pictures=True, **extra)
+        return reader.place(self._read(text, False, most), pictures)
 
     def _read(self, text: str, special: bool, most: int | None) -> tuple[int, ...]:
         # Megabytes take seconds, and a hundred times their size of memory.

@@ -1,0 +1,82 @@
+"""The tokens that stand for a picture in a prompt, by the family of the model that sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from headgate.engine.text.tokenizer import Tokenizer
+
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+"""Either says how pictures are to be cut up."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureTokens:
+    """What a family writes for a picture.
+
+    Attributes:
+        mark: the token in whose places are what the part that sees gives; the chat template writes one per picture.
+        text: how it is spelled.
+        write: the tokens of a picture that was processed to these features.
+        takes: names of the features that the part that sees takes.
+        options: of the processor, besides what its file says.
+    """
+
+    mark: int
+    text: str
+    write: Callable[[Mapping[str, Tensor]], list[int]]
+    takes: frozenset[str] = frozenset({"pixel_values"})
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], processor: Mapping[str, Any], tokenizer: Tokenizer) -> PictureTokens:
+        """Of a checkpoint with this config.json and processor_config.json, which may be empty.
+
+        Raises:
+            ValueError: the family is not known, or the tokenizer lacks one of the tokens.
+        """
+        kind, vision = config.get("model_type"), config.get("vision_config") or {}
+        mark = config.get("image_token_id", config.get("image_token_index"))
+        if not isinstance(mark, int) or not (text := tokenizer.decode([mark], skip_special=False)):
+            raise ValueError(f"config.json: image_token_index is {mark!r}, which is no token of the tokenizer")
+        if kind == "mistral3" or (kind == "llava" and vision.get("model_type") == "pixtral"):
+            unit = int(vision.get("patch_size", 16)) * int(
+                config.get("spatial_merge_size", 1 if kind == "llava" else 2)
+            )
+            spelled = [str(processor.get(f"image_{at}_token", f"[IMG_{at.upper()}]")) for at in ("break", "end")]
+            between, end = (_token(tokenizer, each) for each in spelled)
+            options = {"patch_size": {"height": unit, "width": unit}}
+            return cls(mark, text, _Rows(mark, between, end, unit), frozenset({"pixel_values", "image_sizes"}), options)
+        raise ValueError(f"config.json: pictures of model_type {kind!r} are not known; known are {', '.join(KINDS)}")
+
+
+KINDS = ("mistral3", "llava")
+"""Values of model_type whose pictures are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Of Pixtral: a mark for each square of `unit` pixels, row by row, with a token behind each row but the last, which
+    has another."""
+
+    mark: int
+    between: int
+    end: int
+    unit: int
+
+    def __call__(self, features: Mapping[str, Tensor]) -> list[int]:
+        height, width = features["image_sizes"][0].tolist()
+        row = [self.mark] * (width // self.unit)
+        ids = [*row, self.between] * (height // self.unit)
+        return [*ids[:-1], self.end] if row and ids else []
+
+
+def _token(tokenizer: Tokenizer, text: str) -> int:
+    token = tokenizer.token(text)
+    if token is None:
+        raise ValueError(f"tokenizer.json has no token {text!r}, which prompts with pictures have")
+    return token

@@ -1,0 +1,72 @@
+"""Pictures in a conversation: as they were decoded, and as a prompt has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import shake_256
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """A picture that a conversation has, decoded.
+
+    Attributes:
+        pixels: uint8 [height, width, 3], RGB.
+        digest: 32 bytes that stand for what was decoded: SHA-256 of the file's bytes.
+    """
+
+    pixels: NDArray[np.uint8]
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sight:
+    """One picture as the model's part that sees takes it, and where in the prompt its tokens are.
+
+    Attributes:
+        start: position of its first token in the prompt.
+        tokens: how many positions it spans, those between its placeholders included.
+        digest: the picture's.
+        features: what the part that sees takes, by the names that it has for it.
+        places: int64, ascending: the placeholders, counted from `start`, in whose places are what that part gives.
+    """
+
+    start: int
+    tokens: int
+    digest: bytes
+    features: Mapping[str, Tensor]
+    places: NDArray[np.int64]
+
+    @property
+    def stop(self) -> int:
+        """Position behind its last token."""
+        return self.start + self.tokens
+
+
+def told_apart(tokens: Sequence[int], sights: Sequence[Sight]) -> list[int]:
+    """Tokens by which the prefix cache knows a prompt: those of pictures follow from what is seen, and are negative.
+
+    The tokens of any two pictures are the same otherwise, and their keys and values are not.
+    """
+    known = list(tokens)
+    for sight in sights:
+        drawn = np.frombuffer(shake_256(sight.digest).digest(4 * sight.tokens), dtype="<i4")
+        known[sight.start : sight.stop] = (drawn | np.int32(-(2**31))).tolist()
+    return known
+
+
+def check_sights(prompt: Sequence[int], sights: Sequence[Sight]) -> None:
+    """Raise ValueError unless they lie in the prompt, one behind the other."""
+    before = 0
+    for number, sight in enumerate(sights):
+        if sight.start < before or sight.tokens < 1 or sight.stop > len(prompt):
+            raise ValueError(
+                f"sights[{number}] has tokens from {sight.start} to {sight.stop}; a place between {before} and "
+                f"{len(prompt)} is accepted"
+            )
+        before = sight.stop
