@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from adapter_files import with_tensors, write_adapter
 from engine_site import StartLine, serving
 from seeing_models import SEEING, write_seeing
 
+from headgate.engine.engine import Engine
 from headgate.engine.local import LocalModel
+from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.settings import EngineSettings
+from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.text.pictures import Picture, Sight
 
 NEW = 8
@@ -53,6 +58,11 @@ async def write(model: LocalModel, asked: Asked, new: int = NEW, **how: Any) -> 
 
 def look(model: LocalModel, messages: list[dict[str, Any]], *pictures: Picture) -> Asked:
     return asyncio.run(model.look(messages, None, pictures))
+
+
+@pytest.fixture(scope="module")
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_seeing(tmp_path_factory.mktemp("one") / "mistral3", "mistral3")
 
 
 @pytest.fixture(scope="module", params=SEEING)
@@ -114,3 +124,143 @@ def test_only_the_same_picture_is_found(folder: Path) -> None:
         # The next turn goes on behind what the first one left.
         following = look(model, [*ONE, turn("the fox", role="assistant"), turn("and ", None)], WIDE, TALL)
         assert model.resident(following[0], "", following[1]) >= full // 2
+
+
+def test_who_is_preempted_sees_again(mistral: Path) -> None:
+    line = StartLine()
+    with serving(
+        mistral, EngineSettings(block_size=4, max_step_tokens=16, max_running=4), blocks=26, clock=line
+    ) as model:
+        everyone = [look(model, ONE, WIDE), look(model, ONE, OTHER), look(model, ONE, TALL)]
+        alone = [asyncio.run(write(model, each, 24)) for each in everyone]
+        before = model.stats().preemptions
+        assert asyncio.run(line.together(model, [write(model, each, 24) for each in everyone])) == alone
+        assert model.stats().preemptions > before
+
+
+def test_a_step_looks_at_one_picture(mistral: Path) -> None:
+    with serving(mistral, EngineSettings(prefix_cache=False)) as model:
+        asked, same = look(model, TWO, WIDE, TALL), look(model, TWO, OTHER, OTHER)
+        for each, steps in ((asked, 2), (asked, 1), (same, 1)):
+            before = model.stats()
+            asyncio.run(write(model, each, 1))
+            after = model.stats()
+            assert after.steps - before.steps == steps
+            assert after.prompt_tokens - before.prompt_tokens == len(each[0])
+
+
+def test_choices_drafts_scores_probes_and_pins(mistral: Path) -> None:
+    async def ask(model: LocalModel, asked: Asked) -> None:
+        prompt, sights = asked
+        told = await write(model, asked)
+        params = SamplingParams(temperature=0.0, max_tokens=NEW, ignore_eos=True)
+        choices = list[list[int]]([[], []])
+        async for delta in model.generate("r", prompt, params, n=2, sights=sights):
+            choices[delta.index].extend(delta.token_ids)
+        assert choices == [told, told]
+        assert await write(model, asked, draft=tuple(told)) == told
+        score = await model.score("s", prompt, tuple(told), sights=sights)
+        assert all(each.likeliest for each in score.tokens)
+        other = await model.score("s", prompt, tuple(told), sights=(replace(sights[0], digest=b"other"),))
+        assert [each.logprob for each in other.tokens] == pytest.approx(
+            [each.logprob for each in score.tokens], abs=1e-4
+        )
+        states = [(await model.probe("p", prompt, sights=seen)).state for seen in (sights, (), sights)]
+        assert np.array_equal(states[0], states[2])
+        assert not np.allclose(states[0], states[1])
+        pinned = await model.pin(prompt, "", sights)
+        assert pinned is not None
+        assert await write(model, asked) == told
+        model.unpin(pinned)
+
+    for cached in (True, False):
+        with serving(mistral, EngineSettings(block_size=4, prefix_cache=cached)) as model:
+            asyncio.run(ask(model, look(model, ONE, WIDE)))
+
+
+def test_it_sees_after_a_sleep(mistral: Path) -> None:
+    with serving(mistral, EngineSettings()) as model:
+        asked = look(model, ONE, WIDE)
+        told = asyncio.run(write(model, asked))
+        assert model.sleeper is not None
+        model.sleeper.sleep().result()
+        assert asyncio.run(write(model, asked)) == told
+
+
+def test_a_picture_that_cannot_be_seen_ends_its_own_request(mistral: Path) -> None:
+    async def ask(model: LocalModel, asked: Asked) -> str | None:
+        params = SamplingParams(temperature=0.0, max_tokens=NEW)
+        finish = [d.finish async for d in model.generate("r", asked[0], params, sights=asked[1])][-1]
+        assert finish is not None
+        return finish.error
+
+    async def both(model: LocalModel, broken: Asked, sound: Asked) -> tuple[str | None, list[int]]:
+        return await asyncio.gather(ask(model, broken), write(model, sound))
+
+    with serving(mistral, EngineSettings()) as model:
+        asked = look(model, ONE, WIDE)
+        told = asyncio.run(write(model, asked))
+        (sight,) = look(model, ONE, OTHER)[1]
+        wrong = replace(sight, features={**sight.features, "image_sizes": torch.tensor([[28, 56]])})
+        error, found = asyncio.run(both(model, (asked[0], (wrong,)), asked))
+        assert error is not None
+        assert "12 placeholders" in error
+        assert found == told
+        assert model.stats().failed_steps == 0
+
+
+def test_an_adapter_changes_what_writes_and_not_what_sees(mistral: Path, tmp_path: Path) -> None:
+    adapter, merged = write_adapter(mistral, tmp_path / "adapter", ("q_proj", "up_proj"))
+    text = [name for name in merged if "language_model" in name]
+    only = {name.removesuffix(".weight") for name in text}
+    with_tensors(lambda tensors: [tensors.pop(n) for n in list(tensors) if not any(each in n for each in only)])(
+        tmp_path / "adapter"
+    )
+    told = []
+    for how in ({"adapter": adapter}, {"adapters": {"tuned": adapter}}):
+        engine = Engine(EngineSettings(max_step_tokens=7, max_running=4, block_size=4))
+        engine.load(ModelSpec("m", mistral, dtype="float32", **how))
+        engine.start()
+        try:
+            model = engine.models.get("tuned", engine.models["m"])
+            told.append(asyncio.run(write(model, look(model, ONE, WIDE))))
+        finally:
+            engine.stop()
+    with serving(mistral, EngineSettings()) as model:
+        plain = asyncio.run(write(model, look(model, ONE, WIDE)))
+    assert told[0] == told[1] != plain
+
+
+@pytest.mark.parametrize(
+    ("messages", "pictures", "error"),
+    [
+        ([turn("what is [IMG]", None)], [WIDE], "2 marks of pictures for 1 pictures.*'\\[IMG\\]'"),
+        ([turn("what is", None)], [WIDE, WIDE], "1 marks of pictures for 2"),
+        ([turn("what is", None)], [picture(1, 1, 4000)], r"pictures\[0\] of 4000 x 1 pixels cannot be seen"),
+        ([turn("what is", None)], [picture(1, 20, 28)], "too small; more than 28 x 28"),
+        ([{"role": "user", "content": [{"type": "audio"}, {"type": "image"}]}], [WIDE], "of type 'audio'"),
+    ],
+)
+def test_what_cannot_be_seen_is_told(
+    mistral: Path, messages: list[dict[str, Any]], pictures: list[Picture], error: str
+) -> None:
+    with serving(mistral, EngineSettings()) as model, pytest.raises(ValueError, match=error):
+        look(model, messages, *pictures)
+
+
+def test_without_the_processors_file_it_writes_only(mistral: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(mistral, tmp_path / "text", ignore=shutil.ignore_patterns("preprocessor_config.json"))
+    with serving(folder, EngineSettings()) as model:
+        assert not model.info.sees
+        with pytest.raises(ValueError, match="sees no pictures"):
+            look(model, ONE, WIDE)
+        plain = asyncio.run(model.render_chat([{"role": "user", "content": "the fox"}])), ()
+        assert len(asyncio.run(write(model, plain))) == NEW
+
+
+def test_sights_lie_in_their_prompt() -> None:
+    sight = Sight(2, 3, b"", {}, np.arange(3))
+    Request("r", "m", (1, 2, 3, 4, 5), sights=(sight,)).check(9)
+    for sights in ((sight, sight), (replace(sight, start=3),), (replace(sight, tokens=0),)):
+        with pytest.raises(ValueError, match=r"sights\[\d\] has tokens from"):
+            Request("r", "m", (1, 2, 3, 4, 5), sights=sights).check(9)

@@ -70,6 +70,8 @@ class _Rows:
 
     def __call__(self, features: Mapping[str, Tensor]) -> list[int]:
         height, width = features["image_sizes"][0].tolist()
+        if height * width <= self.unit**2:  # of a single square transformers' code makes no row
+            raise ValueError(f"it is too small; more than {self.unit} x {self.unit} pixels are accepted")
         row = [self.mark] * (width // self.unit)
         ids = [*row, self.between] * (height // self.unit)
         return [*ids[:-1], self.end] if row and ids else []
