@@ -11,7 +11,7 @@ import transformers
 from tiny_models import COMMON, EYES, write_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
-MARKS = ["[IMG]", "[IMG_BREAK]", "[IMG_END]"]
+MARKS = ["[IMG]", "[IMG_BREAK]", "[IMG_END]", "<img>", "</img>"]
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
@@ -36,7 +36,8 @@ def write_seeing(folder: Path, architecture: str, template: str = TEMPLATE, **ov
     name, whole, processor = SEEING[architecture]
     text = {**COMMON, **whole["text_config"], "vocab_size": 352, "max_position_embeddings": 1024}
     config = getattr(transformers, name)(
-        **{**whole, "text_config": text, "image_token_index": tokenizer.token_to_id("[IMG]"), **overrides}
+        **{**whole, "text_config": text, **overrides},
+        **{key: tokenizer.token_to_id("[IMG]") for key in ("image_token_index", "image_token_id")},
     )
     torch.manual_seed(0)
     model = transformers.AutoModelForImageTextToText.from_config(config)
@@ -48,6 +49,14 @@ def write_seeing(folder: Path, architecture: str, template: str = TEMPLATE, **ov
 
 
 PIXTRAL_EYES = {**EYES, "model_type": "pixtral", "head_dim": 16, "image_size": 112, "num_hidden_layers": 2}
+CLIP = {
+    **{"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 56}},
+    "crop_size": {"height": 56, "width": 56},
+}
+TILES = {
+    **{"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": 56, "width": 56}},
+    **{"min_patches": 1, "max_patches": 4},
+}
 SEEING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mistral3": (
         "Mistral3Config",
@@ -58,6 +67,31 @@ SEEING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "spatial_merge_size": 2,
         },
         PIXTRAL,
+    ),
+    "pixtral": (
+        "LlavaConfig",
+        {
+            "text_config": {"model_type": "mistral", "head_dim": 32, "sliding_window": None},
+            **{"vision_config": PIXTRAL_EYES, "vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
+        },
+        PIXTRAL,
+    ),
+    "llava": (
+        "LlavaConfig",
+        {
+            "text_config": {"model_type": "llama"},
+            "vision_config": {**EYES, "model_type": "clip_vision_model", "image_size": 56, "num_hidden_layers": 2},
+        },
+        CLIP,
+    ),
+    "internvl": (
+        "InternVLConfig",
+        {
+            "text_config": {"model_type": "qwen2"},
+            "vision_config": {**EYES, "image_size": [56, 56], "patch_size": [14, 14]},
+            **{"image_seq_length": 4, "tie_word_embeddings": False},
+        },
+        TILES,
     ),
 }
 """Configuration class, configuration, and the content of preprocessor_config.json."""

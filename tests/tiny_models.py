@@ -158,6 +158,21 @@ SEEING: dict[str, tuple[str, dict[str, Any]]] = {
             "mm_tokens_per_image": 4,
         },
     ),
+    "internvl": (
+        "InternVLConfig",
+        {
+            "text_config": {**COMMON, "model_type": "qwen2"},
+            "vision_config": {**EYES, "image_size": [28, 28], "patch_size": [14, 14]},
+            "tie_word_embeddings": True,
+        },
+    ),
+    "llava": (
+        "LlavaConfig",
+        {
+            "text_config": {**COMMON, "model_type": "llama"},
+            "vision_config": {**EYES, "model_type": "clip_vision_model"},
+        },
+    ),
     "mistral3": (
         "Mistral3Config",
         {

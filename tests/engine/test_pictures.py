@@ -74,13 +74,13 @@ class Oracle:
     def __init__(self, folder: Path) -> None:
         self._model = transformers.AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
         self._processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
-        self._options = (
-            {} if self._model.config.model_type != "mistral3" else {"patch_size": {"height": 28, "width": 28}}
-        )
+        options = {"mistral3": {"patch_size": {"height": 28, "width": 28}}, "internvl": {"crop_to_patches": True}}
+        self._options = options.get(self._model.config.model_type, {})
 
     def likeliest(self, prompt: Sequence[int], pictures: Sequence[Picture], told: list[int]) -> list[int]:
         """As `greedy_oracle.likeliest`, with all of the pictures processed together."""
         features = self._processor([p.pixels for p in pictures], return_tensors="pt", **self._options)
+        features.pop("num_patches", None)
         with torch.inference_mode():
             logits = self._model(torch.tensor([[*prompt, *told[:-1]]]), **features).logits[0]
         return logits[len(prompt) - 1 :].argmax(-1).tolist()

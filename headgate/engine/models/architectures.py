@@ -71,10 +71,29 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
 # Of architectures that see: the reader of their text model, by the model_type of text_config.
 _SEEING: Mapping[str, Mapping[str, str]] = {
     "Gemma3ForConditionalGeneration": {"gemma3_text": "Gemma3ForCausalLM"},
+    "InternVLForConditionalGeneration": {
+        **{"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"},
+    },
+    "LlavaForConditionalGeneration": {
+        **{"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM"},
+    },
     "Mistral3ForConditionalGeneration": {"mistral": "MistralForCausalLM", "ministral3": "Ministral3ForCausalLM"},
     "Qwen3_5ForConditionalGeneration": {"qwen3_5_text": "Qwen3_5ForCausalLM"},
     "Qwen3_5MoeForConditionalGeneration": {"qwen3_5_moe_text": "Qwen3_5MoeForCausalLM"},
 }
+# What a text_config may leave out besides, which no config.json of a text model does.
+_TEXT_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
+    "LlamaForCausalLM": {
+        **{"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32},
+        **{"vocab_size": 32000, "max_position_embeddings": 2048},
+    },
+    "MistralForCausalLM": {
+        **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32},
+        **{"vocab_size": 32000, "max_position_embeddings": 131072},
+    },
+}
+_UNTIED = ("LlavaForConditionalGeneration",)
+"""Those whose head is the embedding only where config.json says so."""
 _TEXT_PLACES = (Places("language_model.model", "language_model.lm_head"), Places("model.language_model", "lm_head"))
 _EYES = (
     *("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."),
@@ -125,7 +144,8 @@ def _text_model(config: Mapping[str, Any], name: str) -> DecoderSpec:
     if inner is None:
         raise CheckpointError(f"config.json: text_config.model_type {kind!r} is not one of {', '.join(kinds)}")
     whole = {key: config[key] for key in ("tie_word_embeddings", "dtype", "torch_dtype") if config.get(key) is not None}
-    stated = {"tie_word_embeddings": True, **_LEFT_OUT[inner], **text, **whole}
+    left_out = {**_TEXT_LEFT_OUT.get(inner, {}), **_LEFT_OUT.get(inner, {})}
+    stated = {"tie_word_embeddings": name not in _UNTIED, **left_out, **text, **whole}
     spec = _READERS[inner](Config(stated, "text_config"), name)
     return replace(spec, names=replace(spec.names, places=_TEXT_PLACES, unread=_EYES))
 

@@ -51,10 +51,20 @@ class PictureTokens:
             between, end = (_token(tokenizer, each) for each in spelled)
             options = {"patch_size": {"height": unit, "width": unit}}
             return cls(mark, text, _Rows(mark, between, end, unit), frozenset({"pixel_values", "image_sizes"}), options)
+        if kind == "llava":
+            # Of some there is a row that stands for all, and the first one is left out, or is not.
+            rows = (vision.get("model_type") == "clip_vision_model") - (
+                config.get("vision_feature_select_strategy", "default") == "default"
+            )
+            return cls(mark, text, _Squares(mark, int(vision.get("patch_size", 32)), rows))
+        if kind == "internvl":
+            each = processor.get("image_seq_length", config.get("image_seq_length", 256))
+            begin, end = (_token(tokenizer, spelled) for spelled in ("<img>", "</img>"))
+            return cls(mark, text, _Tiles(mark, begin, end, int(each)), options={"crop_to_patches": True})
         raise ValueError(f"config.json: pictures of model_type {kind!r} are not known; known are {', '.join(KINDS)}")
 
 
-KINDS = ("mistral3", "llava")
+KINDS = ("mistral3", "llava", "internvl")
 """Values of model_type whose pictures are known."""
 
 
@@ -75,6 +85,32 @@ class _Rows:
         row = [self.mark] * (width // self.unit)
         ids = [*row, self.between] * (height // self.unit)
         return [*ids[:-1], self.end] if row and ids else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Squares:
+    """Of LLaVA: a mark for each square of `unit` pixels, and `more`."""
+
+    mark: int
+    unit: int
+    more: int
+
+    def __call__(self, features: Mapping[str, Tensor]) -> list[int]:
+        height, width = features["pixel_values"].shape[-2:]
+        return [self.mark] * ((height // self.unit) * (width // self.unit) + self.more)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """Of InternVL: `each` marks for each of the tiles that a picture is cut into, between two tokens."""
+
+    mark: int
+    begin: int
+    end: int
+    each: int
+
+    def __call__(self, features: Mapping[str, Tensor]) -> list[int]:
+        return [self.begin, *[self.mark] * (len(features["pixel_values"]) * self.each), self.end]
 
 
 def _token(tokenizer: Tokenizer, text: str) -> int:
