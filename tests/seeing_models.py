@@ -11,6 +11,18 @@ import transformers
 from tiny_models import COMMON, EYES, write_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
+DELTA = {
+    **{"layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_value_heads": 4},
+    **{"linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "head_dim": 32},
+    "rope_parameters": {
+        **{"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+        **{"mrope_section": [3, 3, 2], "mrope_interleaved": True},
+    },
+}
+PATCHES = {
+    **{"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2},
+    "size": {"shortest_edge": 56 * 56, "longest_edge": 112 * 112},
+}
 MARKS = ["[IMG]", "[IMG_BREAK]", "[IMG_END]", "<img>", "</img>"]
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
@@ -92,6 +104,18 @@ SEEING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             **{"image_seq_length": 4, "tie_word_embeddings": False},
         },
         TILES,
+    ),
+    "qwen3_5": (
+        "Qwen3_5Config",
+        {
+            "text_config": DELTA,
+            "vision_config": {
+                **{"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64},
+                **{"patch_size": 14, "num_position_embeddings": 64},
+            },
+            "tie_word_embeddings": True,
+        },
+        PATCHES,
     ),
 }
 """Configuration class, configuration, and the content of preprocessor_config.json."""

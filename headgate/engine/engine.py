@@ -331,6 +331,10 @@ class Engine:
         longest = tables.longest(context_length)
 
         def assemble(decoder: LanguageModel) -> Runner:
+            if pictures is None:
+                decoder.eyes = None
+            elif decoder.eyes is None:
+                raise CheckpointError(f"{spec.path}: its part that sees cannot be loaded again")
             record = recorder(self.device) if ahead else None
             sizes: Sequence[int] = ()
             if record is not None and settings.record_prompts:

@@ -25,7 +25,7 @@ from headgate.engine.request import (
 )
 from headgate.engine.runner import Probed, Runner, Sampled, Scored
 from headgate.engine.scheduler import Scheduler
-from headgate.engine.seeing import Seeing, wanted
+from headgate.engine.seeing import Seeing, differs, wanted
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.planner import Planner
 from headgate.engine.stats import ModelStats
@@ -63,6 +63,8 @@ class Lane:
         self._held = 0
         self._scheduler = scheduler
         self._runner: Runner | None = runner
+        self.sees = runner.seeing is not None
+        """Whether prompts may have pictures."""
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._deciding_s = 0.0  # of the last steps, around them
@@ -256,7 +258,7 @@ class Lane:
             entered += self._cpu_clock() - looking
             if not chunks:
                 return failed
-            sees, started = any(any(wanted(chunk)) for chunk in chunks), self._clock()
+            sees, started = any(map(differs, chunks)), self._clock()
         chunks, proposing = self._propose(chunks)
         most, ahead, repeats = 1, 0, not proposing and not sees and runner.repeats(chunks)
         if repeats:
@@ -346,8 +348,10 @@ class Lane:
         """What of the step can be computed once one picture was looked at, if any has to be; whose picture cannot be
         seen ends.
 
-        One, so that nobody waits for those of all others: a chunk with a second one ends before it.
+        One, so that nobody waits for those of all others: a chunk with a second one ends before it. But all of them
+        where the model keeps states, which are to be copied at places that were decided on for the whole chunk.
         """
+        whole = self._scheduler.tables.states is not None
         seeing.begin()
         found, failed, looked = list[Chunk](), list[Delta](), False
         for chunk in chunks:
@@ -355,7 +359,7 @@ class Lane:
             for sight in wanted(chunk):
                 if seeing.has(sight):
                     continue
-                if looked:
+                if looked and not whole:
                     most = max(0, sight.start - chunk.start)
                     break
                 looked = True

@@ -156,9 +156,12 @@ class StepLoop:
 
         Raises:
             UnknownModel, EngineStopped, PromptTooLong: the request was not queued.
-            ValueError: the prompt is empty.
+            ValueError: the prompt is empty, or has pictures that the model cannot see.
         """
-        request.check(self._lane(request.model).longest(request))
+        lane = self._lane(request.model)
+        request.check(lane.longest(request))
+        if request.sights and not lane.sees:
+            raise ValueError(f"the prompt has {len(request.sights)} pictures; model {request.model!r} sees none")
         if not self._knows(request.model, request.revision):
             raise self._unknown(request.model)
         if not self._admitting:

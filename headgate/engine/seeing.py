@@ -18,7 +18,7 @@ from headgate.engine.errors import lacks_memory
 from headgate.engine.models.eyes import Eyes, Given
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.text.picture_reader import PictureReader
-from headgate.engine.text.pictures import Picture, Sight
+from headgate.engine.text.pictures import Picture, Sight, turning
 from headgate.engine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,9 @@ class Seeing:
         return seconds
 
     def given(self, chunks: Seq[Chunk]) -> Given | None:
-        """The rows that pictures have in a step over these chunks, all of them there; None where they have none."""
+        """What pictures have to do with a step over these chunks, their rows all there; None where nothing."""
+        if not any(map(differs, chunks)):
+            return None
         places, rows, before = list[Tensor](), list[Tensor](), 0
         for chunk in chunks:
             for sight in wanted(chunk):
@@ -87,20 +89,34 @@ class Seeing:
                 rows.append(of_it[here.to(of_it.device)])
                 places.append(at[here] + before)
             before += chunk.count
-        if not rows:
-            return None
-        found = torch.cat(rows)
-        return Given(torch.cat(places).to(found.device), found)
+        turns = None
+        if any(map(_turns, chunks)):
+            parts = [turning(c.sequence.request.sights, c.start, c.start + c.count) for c in chunks]
+            turns = torch.from_numpy(np.concatenate(parts, axis=1)).to(self._eyes.device)
+        found = torch.cat(rows) if rows else self._eyes.nothing
+        at = torch.cat(places) if places else torch.empty(0, dtype=torch.int64)
+        return Given(at.to(found.device), found, turns)
 
 
 def wanted(chunk: Chunk) -> Iterator[Sight]:
     """The pictures of which a chunk has placeholders, in order."""
-    start, stop = chunk.start, chunk.start + chunk.count
-    for sight in chunk.sequence.request.sights:
+    start, stop, sights = chunk.start, chunk.start + chunk.count, chunk.sequence.request.sights
+    if not sights or start >= sights[-1].stop:
+        return
+    for sight in sights:
         places = sight.places
         first = int(places.searchsorted(start - sight.start))
         if first < len(places) and places[first] + sight.start < stop:
             yield sight
+
+
+def differs(chunk: Chunk) -> bool:
+    """Whether its tokens do not say all that there is to compute of it."""
+    return _turns(chunk) or any(True for _ in wanted(chunk))
+
+
+def _turns(chunk: Chunk) -> bool:
+    return any(sight.grid is not None for sight in chunk.sequence.request.sights)
 
 
 def picture_reader(folder: Path, decoder: LanguageModel, tokenizer: Tokenizer) -> PictureReader | None:

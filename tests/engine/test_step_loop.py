@@ -76,6 +76,7 @@ class Steps:
 
     forward_seconds = 0.0
     unrecorded = kv_bytes = 0
+    seeing = None
 
     def __init__(self) -> None:
         self.long = threading.Event()

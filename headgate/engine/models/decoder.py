@@ -188,6 +188,8 @@ class Decoder:
         residual, angles = self._enter(tokens, positions, tables)
         if given is not None:
             residual.index_copy_(0, given.places, given.rows)
+            if given.turns is not None:
+                angles[0] = self._rotation.turned(given.turns, tables[0])
         first = weights.layers[0]
         x: Any = residual
         if first.input_norm is not None:

@@ -24,15 +24,17 @@ _PACKAGES = {"transformers": "transformers", "PIL": "pillow"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """Rows of a step's hidden states that are not those of its tokens.
+    """What a step's tokens do not say by themselves, where pictures are before them or among them.
 
     Attributes:
-        places: int64 [given], which rows they are.
-        rows: [given, hidden] in the compute dtype.
+        places: int64 [given], which rows of the step's hidden states are not those of its tokens.
+        rows: [given, hidden] in the compute dtype, these.
+        turns: int64 [3, tokens], the positions by which heads turn, where pictures have rows and columns; else None.
     """
 
     places: Tensor
     rows: Tensor
+    turns: Tensor | None = None
 
 
 class Eyes:
@@ -42,6 +44,16 @@ class Eyes:
         """`model`: of transformers, without its text model. `hidden`: width of that."""
         self._model = model
         self._hidden = hidden
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.tensors[0].device
+
+    @property
+    def nothing(self) -> Tensor:
+        """What it gives of no picture."""
+        return self.tensors[0].new_empty(0, self._hidden)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -54,7 +66,7 @@ class Eyes:
         Raises:
             ValueError: it gives another number of rows than the picture has placeholders.
         """
-        weight = next(self._model.parameters())
+        weight = self.tensors[0]
         features = {
             name: value.to(weight.device, weight.dtype if value.is_floating_point() else None)
             for name, value in sight.features.items()
@@ -79,7 +91,10 @@ def read_eyes(
     None where it has none that is known, or where something is missing: the log says what.
     """
     kind = config.get("model_type")
-    if kind not in KINDS or not isinstance(config.get("vision_config"), Mapping):
+    if not isinstance(config.get("vision_config"), Mapping):
+        return None
+    if kind not in KINDS:
+        logger.info("%s: text alone; pictures are seen by models of model_type %s", folder, ", ".join(KINDS))
         return None
     lacking = [package for name, package in _PACKAGES.items() if importlib.util.find_spec(name) is None]
     if lacking:

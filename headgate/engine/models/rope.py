@@ -36,6 +36,9 @@ class RopeSpec:
     interleaved: bool = False
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
+    sections: tuple[int, ...] = ()
+    """Of a model that sees, whose pictures have rows and columns: of how many pairs each turns by the first of a
+    token's positions, by its row and by its column. They take turns. Empty: tokens have one position."""
 
     def frequencies(self, head_dim: int, context_length: int) -> tuple[list[float], list[float]]:
         """Of the head_dim / 2 pairs, in radians per token; and of each the factor on its cos and sin.
@@ -61,6 +64,12 @@ class RopeSpec:
             base = [f / by for f, by in zip(base, factors, strict=True)]
             factor = self._longrope_attention_factor()
         return base + [0.0] * still, [factor] * len(base) + [1.0] * still
+
+    def axes(self, head_dim: int) -> list[int]:
+        """Of the head_dim / 2 pairs, which of a token's three positions each turns by. Source: Qwen3-VL, 2025."""
+        _, rows, columns = self.sections
+        counts = (rows, columns)
+        return [at if (at := pair % 3) and pair < 3 * counts[at - 1] else 0 for pair in range(head_dim // 2)]
 
     def order(self, head_dim: int) -> list[int] | None:
         """A head's features in the order in which those of a pair lie half a head apart; None where they do.

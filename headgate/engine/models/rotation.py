@@ -32,6 +32,8 @@ class Rotation:
                     torch.tensor(by, dtype=torch.float32, device=device),
                 )
             )
+        rope = spec.rope
+        self._axes = torch.tensor(rope.axes(spec.head_dim), device=device) if rope.sections else None
         self._tables: Sequence[Angles] = self._compute(1024)
 
     def tables(self, positions: int) -> Sequence[Angles]:
@@ -43,6 +45,12 @@ class Rotation:
         if positions > have:
             self._tables = self._compute(max(positions, 2 * have))
         return self._tables
+
+    def turned(self, turns: Tensor, table: Angles) -> Angles:
+        """cos and sin, fp32 [tokens, head_dim / 2], of tokens that have three positions each: int64 [3, tokens]."""
+        assert self._axes is not None, "tokens of this model have one position each"
+        by = turns.index_select(0, self._axes).t()
+        return table[0].gather(0, by), table[1].gather(0, by)
 
     def _compute(self, positions: int) -> Sequence[Angles]:
         places = torch.arange(positions, dtype=torch.float32, device=self._turns[0][0].device).unsqueeze(1)

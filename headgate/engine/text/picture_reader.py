@@ -72,7 +72,8 @@ class PictureReader:
         places = np.flatnonzero(np.asarray(ids, dtype=np.int64) == self.tokens.mark)
         if not len(places):
             raise _unseen(number, width, height, "it has no tokens")
-        return ids, Sight(start, len(ids), picture.digest, features, places)
+        grid = None if self.tokens.grid is None else self.tokens.grid(features)
+        return ids, Sight(start, len(ids), picture.digest, features, places, grid)
 
     def place(self, prompt: Sequence[int], pictures: Sequence[Picture]) -> tuple[tuple[int, ...], tuple[Sight, ...]]:
         """A prompt with one mark for each picture as one with their tokens, and where these are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -31,6 +32,8 @@ class PictureTokens:
     write: Callable[[Mapping[str, Tensor]], list[int]]
     takes: frozenset[str] = frozenset({"pixel_values"})
     options: Mapping[str, Any] = field(default_factory=dict)
+    grid: Callable[[Mapping[str, Tensor]], tuple[int, int]] | None = None
+    """See Sight."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any], processor: Mapping[str, Any], tokenizer: Tokenizer) -> PictureTokens:
@@ -61,10 +64,14 @@ class PictureTokens:
             each = processor.get("image_seq_length", config.get("image_seq_length", 256))
             begin, end = (_token(tokenizer, spelled) for spelled in ("<img>", "</img>"))
             return cls(mark, text, _Tiles(mark, begin, end, int(each)), options={"crop_to_patches": True})
+        if kind in ("qwen3_5", "qwen3_5_moe"):
+            grid = _Grid(int(vision.get("spatial_merge_size", 2)))
+            write = partial(_filled, mark, grid)
+            return cls(mark, text, write, frozenset({"pixel_values", "image_grid_thw"}), grid=grid)
         raise ValueError(f"config.json: pictures of model_type {kind!r} are not known; known are {', '.join(KINDS)}")
 
 
-KINDS = ("mistral3", "llava", "internvl")
+KINDS = ("mistral3", "llava", "internvl", "qwen3_5", "qwen3_5_moe")
 """Values of model_type whose pictures are known."""
 
 
@@ -111,6 +118,22 @@ class _Tiles:
 
     def __call__(self, features: Mapping[str, Tensor]) -> list[int]:
         return [self.begin, *[self.mark] * (len(features["pixel_values"]) * self.each), self.end]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Of Qwen: rows and columns of squares of `merged` patches a side."""
+
+    merged: int
+
+    def __call__(self, features: Mapping[str, Tensor]) -> tuple[int, int]:
+        _, rows, columns = features["image_grid_thw"][0].tolist()
+        return rows // self.merged, columns // self.merged
+
+
+def _filled(mark: int, grid: _Grid, features: Mapping[str, Tensor]) -> list[int]:
+    rows, columns = grid(features)
+    return [mark] * (rows * columns)
 
 
 def _token(tokenizer: Tokenizer, text: str) -> int:

@@ -34,6 +34,7 @@ class Sight:
         digest: the picture's.
         features: what the part that sees takes, by the names that it has for it.
         places: int64, ascending: the placeholders, counted from `start`, in whose places are what that part gives.
+        grid: rows and columns of the placeholders, which follow each other, where the model's heads turn by these.
     """
 
     start: int
@@ -41,6 +42,7 @@ class Sight:
     digest: bytes
     features: Mapping[str, Tensor]
     places: NDArray[np.int64]
+    grid: tuple[int, int] | None = None
 
     @property
     def stop(self) -> int:
@@ -58,6 +60,30 @@ def told_apart(tokens: Sequence[int], sights: Sequence[Sight]) -> list[int]:
         drawn = np.frombuffer(shake_256(sight.digest).digest(4 * sight.tokens), dtype="<i4")
         known[sight.start : sight.stop] = (drawn | np.int32(-(2**31))).tolist()
     return known
+
+
+def turning(sights: Sequence[Sight], start: int, stop: int) -> NDArray[np.int64]:
+    """[3, stop - start]: the positions by which a prompt's tokens from `start` to `stop` turn, behind its pictures.
+
+    A picture's tokens share their first position, and count its rows and columns from there; what follows goes on
+    behind the longer of the two. Source: Qwen2-VL, 2024.
+    """
+    at = np.tile(np.arange(start, stop), (3, 1))
+    saved = 0
+    for sight in sights:
+        if sight.grid is None:
+            continue
+        rows, columns = sight.grid
+        first, count = sight.start + int(sight.places[0]), rows * columns
+        if first >= stop:
+            break
+        low, high = max(first, start), max(min(first + count, stop), start)
+        if low < high:
+            number, here = np.arange(low - first, high - first), slice(low - start, high - start)
+            at[:, here] = first - saved + np.stack([0 * number, number // columns, number % columns])
+        saved += count - max(rows, columns)
+        at[:, high - start :] = np.arange(high, stop) - saved
+    return at
 
 
 def check_sights(prompt: Sequence[int], sights: Sequence[Sight]) -> None:

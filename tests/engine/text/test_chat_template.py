@@ -305,3 +305,25 @@ def test_ids_stay_as_they_are_where_a_template_takes_them_and_its_refusals_are_i
     )
     with pytest.raises(TemplateError, match="IDs should have length 9"):
         strict.render(called("call_1"))
+
+
+PARTS = (
+    "{% for m in messages %}{{ m.role }}:{% for p in m.content | selectattr('type', 'equalto', 'image') %}<image>"
+    "{% endfor %}{% for p in m.content | selectattr('type', 'equalto', 'text') %}{{ p.text }}{% endfor %};{% endfor %}"
+)
+EITHER = (
+    "{% for m in messages %}{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}{{ '<image>' if p.type == 'image' else p.text }}{% endfor %}{% endif %};{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("template", [PARTS, EITHER])
+def test_templates_of_models_that_see_get_texts_as_they_read_them(template: str) -> None:
+    chat = ChatTemplate({"default": template}, {}, "here")
+    seen = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what"}]}
+    told = {"role": "assistant", "content": [{"type": "text", "text": "a "}, {"type": "text", "text": "dog"}]}
+    asked = {"role": "user", "content": "and"}
+    assert chat.render([seen, told, asked], pictures=True) == "user:<image>what;assistant:a dog;user:and;"
+    assert chat.render([asked]) == "user:and;"
+    with pytest.raises(TemplateError, match=r"messages\[0\].content\[0\] is of type 'image'"):
+        chat.render([seen])

@@ -16,7 +16,8 @@ _KINDS = ("linear_attention", "full_attention")
 
 def qwen3_5(config: Config, architecture: str) -> DecoderSpec:
     """Heads of which a part turns, norms whose weights lack one, and layers of the delta rule."""
-    spec = base(config, architecture, rope=rope_of(config, head_dim_of(config), partial=True))
+    rope = replace(rope_of(config, head_dim_of(config), partial=True), sections=_sections(config))
+    spec = base(config, architecture, rope=rope)
     bias = bool(config.get("attention_bias", False))
     return replace(
         spec,
@@ -45,6 +46,13 @@ def qwen3_next(config: Config, architecture: str) -> DecoderSpec:
     experts = replace(experts_of(config), shared_width=config.integer("shared_expert_intermediate_size"))
     names = replace(spec.names, delta=("in_proj_qkvz",), delta_gates=("in_proj_ba",))
     return replace(spec, experts=experts, moe_layers=sparse_layers(config, spec.layers), names=names)
+
+
+def _sections(config: Config) -> tuple[int, ...]:
+    stated = config.object("rope_parameters", "rope_scaling").get("mrope_section", [11, 11, 10])
+    if not isinstance(stated, list) or len(stated) != 3 or not all(type(each) is int and each >= 0 for each in stated):
+        raise CheckpointError(f"config.json: mrope_section must be a list of three counts of pairs, got {stated!r}")
+    return tuple(stated)
 
 
 def _delta(config: Config) -> DeltaSpec:
