@@ -96,6 +96,15 @@ SEEING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         CLIP,
     ),
+    "llava-siglip": (
+        "LlavaConfig",
+        {
+            "text_config": {"model_type": "qwen2"},
+            "vision_config": {**EYES, "model_type": "siglip_vision_model", "image_size": 56, "num_hidden_layers": 2},
+            "vision_feature_select_strategy": "full",
+        },
+        {"image_processor_type": "SiglipImageProcessor", "size": {"height": 56, "width": 56}},
+    ),
     "internvl": (
         "InternVLConfig",
         {

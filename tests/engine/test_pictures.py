@@ -16,6 +16,8 @@ import torch
 import transformers
 from adapter_files import with_tensors, write_adapter
 from engine_site import StartLine, serving
+from hypothesis import given
+from hypothesis import strategies as st
 from seeing_models import SEEING, write_seeing
 
 from headgate.engine.engine import Engine
@@ -23,7 +25,7 @@ from headgate.engine.local import LocalModel
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
-from headgate.engine.text.pictures import Picture, Sight
+from headgate.engine.text.pictures import Picture, Sight, turning
 
 NEW = 8
 Asked = tuple[tuple[int, ...], tuple[Sight, ...]]
@@ -109,8 +111,12 @@ def test_it_writes_what_transformers_writes(folder: Path, oracle: Oracle) -> Non
         everyone = [*asked, plain]
         told = asyncio.run(line.together(model, [write(model, each) for each in everyone]))
         again = [asyncio.run(write(model, each)) for each in everyone]
+        scores = [
+            asyncio.run(model.score("s", each[0], tuple(told[0]), sights=each[1])) for each in (asked[0], asked[2])
+        ]
     assert again == told
-    assert told[0] != told[2]
+    one, other = ([token.logprob for token in score.tokens] for score in scores)
+    assert one != pytest.approx(other, abs=0.01), "another picture of the same size makes no difference"
     for (prompt, _), pictures, one in zip(asked, ((WIDE,), (WIDE, TALL), (OTHER,)), told, strict=False):
         assert oracle.likeliest(prompt, pictures, one) == one
 
@@ -279,3 +285,36 @@ def test_sights_lie_in_their_prompt() -> None:
     for sights in ((sight, sight), (replace(sight, start=3),), (replace(sight, tokens=0),)):
         with pytest.raises(ValueError, match=r"sights\[\d\] has tokens from"):
             Request("r", "m", (1, 2, 3, 4, 5), sights=sights).check(9)
+
+
+@pytest.mark.parametrize(("kind", "weights"), [("mistral", "int8"), ("qwen", "native")])
+def test_it_sees_in_bfloat16_and_with_fewer_bits(kind: str, weights: Any, request: pytest.FixtureRequest) -> None:
+    engine = Engine(EngineSettings())
+    engine.load(ModelSpec("m", request.getfixturevalue(kind), dtype="bfloat16", weights=weights))
+    engine.start()
+    try:
+        model = engine.models["m"]
+        assert model.info.sees
+        told = [asyncio.run(write(model, look(model, ONE, each))) for each in (WIDE, OTHER)]
+        assert told[0] != told[1]
+    finally:
+        engine.stop()
+
+
+@given(st.data())
+def test_tokens_behind_pictures_turn_as_if_these_were_as_long_as_their_longer_side(data: st.DataObject) -> None:
+    kinds = st.one_of(st.just((0, 0)), st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    wanted, sights, now = list[tuple[int, int, int]](), list[Sight](), 0
+    for rows, columns in data.draw(st.lists(kinds, min_size=1, max_size=6)):
+        if not rows:
+            wanted.append((now, now, now))
+            now += 1
+            continue
+        count = rows * columns
+        sights.append(Sight(len(wanted), count, b"", {}, np.arange(count), (rows, columns)))
+        wanted.extend((now, now + row, now + column) for row in range(rows) for column in range(columns))
+        now += max(rows, columns)
+    start = data.draw(st.integers(0, len(wanted) - 1))
+    stop = data.draw(st.integers(start + 1, len(wanted) + 3))
+    wanted.extend((now + ahead,) * 3 for ahead in range(3))
+    assert turning(sights, start, stop).T.tolist() == [list(each) for each in wanted[start:stop]]
