@@ -114,6 +114,20 @@ SEEING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         TILES,
     ),
+    "qwen2_5_vl": (
+        "Qwen2_5_VLConfig",
+        {
+            "text_config": {
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]},
+            },
+            "vision_config": {
+                **{"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64},
+                **{"patch_size": 14, "fullatt_block_indexes": [1], "window_size": 56},
+            },
+            "tie_word_embeddings": False,
+        },
+        PATCHES,
+    ),
     "qwen3_5": (
         "Qwen3_5Config",
         {

@@ -173,6 +173,19 @@ SEEING: dict[str, tuple[str, dict[str, Any]]] = {
             "vision_config": {**EYES, "model_type": "clip_vision_model"},
         },
     ),
+    "qwen2_5_vl": (
+        "Qwen2_5_VLConfig",
+        {
+            "text_config": {
+                **COMMON,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]},
+            },
+            "vision_config": {
+                **{"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64},
+                "fullatt_block_indexes": [0],
+            },
+        },
+    ),
     "mistral3": (
         "Mistral3Config",
         {

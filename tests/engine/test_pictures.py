@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from adapter_files import with_tensors, write_adapter
 from engine_site import StartLine, serving
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from seeing_models import SEEING, write_seeing
 
 from headgate.engine.engine import Engine
@@ -299,6 +301,31 @@ def test_it_sees_in_bfloat16_and_with_fewer_bits(kind: str, weights: Any, reques
         assert told[0] != told[1]
     finally:
         engine.stop()
+
+
+def test_files_of_earlier_transformers_are_read(tmp_path: Path) -> None:
+    """Qwen2.5-VL's publisher has the keys of the text model beside the others, and other names of tensors."""
+    folder = write_seeing(tmp_path / "new", "qwen2_5_vl")
+    old = shutil.copytree(folder, tmp_path / "old")
+    config = json.loads((old / "config.json").read_text())
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    scaling = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    kept = {key: value for key, value in text.items() if key not in ("model_type", "layer_types")}
+    vision = {**config["vision_config"], "model_type": "qwen2_5_vl"}
+    flat = {**kept, **config, "vision_config": vision, "rope_scaling": scaling, "rope_theta": rope["rope_theta"]}
+    (old / "config.json").write_text(json.dumps(flat))
+    tensors = {}
+    for name, tensor in load_file(old / "model.safetensors").items():
+        name = name.replace("model.language_model.", "model.").replace("model.visual.", "visual.")
+        tensors[name] = tensor
+    save_file(tensors, old / "model.safetensors", metadata={"format": "pt"})
+    told = []
+    for each in (folder, old):
+        with serving(each, EngineSettings()) as model:
+            assert model.info.sees
+            told.append(asyncio.run(write(model, look(model, TWO, WIDE, TALL))))
+    assert told[0] == told[1]
 
 
 @given(st.data())

@@ -37,6 +37,7 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "MinistralForCausalLM": {"num_key_value_heads": 8, "sliding_window": 4096},
     "Ministral3ForCausalLM": {"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "head_dim": 128},
     "Qwen2ForCausalLM": {"num_key_value_heads": 32, "sliding_window": 4096},
+    "Qwen2_5_VLForConditionalGeneration": {"num_key_value_heads": 8, "sliding_window": 4096},
     "Qwen3ForCausalLM": {"num_key_value_heads": 32, "sliding_window": 4096, "head_dim": 128},
     "MixtralForCausalLM": {"num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-5},
     "Qwen2MoeForCausalLM": {"num_key_value_heads": 16, "sliding_window": 4096},
@@ -78,6 +79,7 @@ _SEEING: Mapping[str, Mapping[str, str]] = {
         **{"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM"},
     },
     "Mistral3ForConditionalGeneration": {"mistral": "MistralForCausalLM", "ministral3": "Ministral3ForCausalLM"},
+    "Qwen2_5_VLForConditionalGeneration": {"qwen2_5_vl_text": "Qwen2_5_VLForConditionalGeneration"},
     "Qwen3_5ForConditionalGeneration": {"qwen3_5_text": "Qwen3_5ForCausalLM"},
     "Qwen3_5MoeForConditionalGeneration": {"qwen3_5_moe_text": "Qwen3_5MoeForCausalLM"},
 }
@@ -92,12 +94,14 @@ _TEXT_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
         **{"vocab_size": 32000, "max_position_embeddings": 131072},
     },
 }
-_UNTIED = ("LlavaForConditionalGeneration",)
+_FLAT = {"Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl_text"}
+"""Those whose publisher's config.json has the keys of text_config beside vision_config, and its model_type."""
+_UNTIED = ("LlavaForConditionalGeneration", *_FLAT)
 """Those whose head is the embedding only where config.json says so."""
 _TEXT_PLACES = (Places("language_model.model", "language_model.lm_head"), Places("model.language_model", "lm_head"))
 _EYES = (
     *("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."),
-    *("model.visual.", "mtp."),
+    *("model.visual.", "visual.", "mtp."),
 )
 
 
@@ -120,7 +124,7 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 def known() -> list[str]:
     """Names of the architectures that can be served, sorted."""
-    return sorted([*_READERS, *_SEEING])
+    return sorted({*_READERS, *_SEEING})
 
 
 def _checked(spec: DecoderSpec) -> DecoderSpec:
@@ -137,6 +141,8 @@ def _checked(spec: DecoderSpec) -> DecoderSpec:
 def _text_model(config: Mapping[str, Any], name: str) -> DecoderSpec:
     """Of an architecture that sees. What its whole says of dtype and head its text model may leave out."""
     text, kinds = config.get("text_config"), _SEEING[name]
+    if text is None and name in _FLAT:
+        text = {**config, "model_type": _FLAT[name]}
     if not isinstance(text, Mapping):
         raise CheckpointError(f"config.json: text_config must be an object, got {text!r}")
     kind = text.get("model_type", next(iter(kinds)))
@@ -147,7 +153,8 @@ def _text_model(config: Mapping[str, Any], name: str) -> DecoderSpec:
     left_out = {**_TEXT_LEFT_OUT.get(inner, {}), **_LEFT_OUT.get(inner, {})}
     stated = {"tie_word_embeddings": name not in _UNTIED, **left_out, **text, **whole}
     spec = _READERS[inner](Config(stated, "text_config"), name)
-    return replace(spec, names=replace(spec.names, places=_TEXT_PLACES, unread=_EYES))
+    places = (*_TEXT_PLACES, Places()) if name in _FLAT else _TEXT_PLACES
+    return replace(spec, names=replace(spec.names, places=places, unread=_EYES))
 
 
 _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
@@ -162,6 +169,7 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "Ministral3ForCausalLM": mistral.ministral3,
     "MixtralForCausalLM": mistral.mixtral,
     "Qwen2ForCausalLM": qwen.qwen2,
+    "Qwen2_5_VLForConditionalGeneration": qwen.qwen2_5_vl,
     "Qwen3ForCausalLM": qwen.qwen3,
     "Qwen2MoeForCausalLM": qwen.qwen2_moe,
     "Qwen3MoeForCausalLM": qwen.qwen3_moe,

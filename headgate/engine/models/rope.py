@@ -37,8 +37,10 @@ class RopeSpec:
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
     sections: tuple[int, ...] = ()
-    """Of a model that sees, whose pictures have rows and columns: of how many pairs each turns by the first of a
-    token's positions, by its row and by its column. They take turns. Empty: tokens have one position."""
+    """Of a model that sees, whose pictures have rows and columns: how many pairs turn by the first of a token's
+    positions, by its row and by its column. Empty: tokens have one position."""
+    in_turns: bool = True
+    """Whether pairs of the three kinds take turns, and do not follow each other."""
 
     def frequencies(self, head_dim: int, context_length: int) -> tuple[list[float], list[float]]:
         """Of the head_dim / 2 pairs, in radians per token; and of each the factor on its cos and sin.
@@ -66,7 +68,13 @@ class RopeSpec:
         return base + [0.0] * still, [factor] * len(base) + [1.0] * still
 
     def axes(self, head_dim: int) -> list[int]:
-        """Of the head_dim / 2 pairs, which of a token's three positions each turns by. Source: Qwen3-VL, 2025."""
+        """Of the head_dim / 2 pairs, which of a token's three positions each turns by.
+
+        Sources: Qwen2-VL, 2024; of those in turns Qwen3-VL, 2025.
+        """
+        if not self.in_turns:
+            kinds = [kind for kind, count in enumerate(self.sections) for _ in range(count)]
+            return [*kinds, *[0] * (head_dim // 2 - len(kinds))]
         _, rows, columns = self.sections
         counts = (rows, columns)
         return [at if (at := pair % 3) and pair < 3 * counts[at - 1] else 0 for pair in range(head_dim // 2)]

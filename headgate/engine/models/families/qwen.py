@@ -7,6 +7,7 @@ from dataclasses import replace
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.config import Config
 from headgate.engine.models.families.common import base, windows
+from headgate.engine.models.families.rotary import sections_of
 from headgate.engine.models.spec import DecoderSpec, ExpertsSpec
 
 
@@ -16,6 +17,15 @@ def qwen2(config: Config, architecture: str) -> DecoderSpec:
     if not config.get("use_sliding_window", False):
         return spec
     return replace(spec, windows=windows(config, spec.layers, config.integer("max_window_layers", default=28, least=0)))
+
+
+def qwen2_5_vl(config: Config, architecture: str) -> DecoderSpec:
+    """Heads that turn by rows and columns of pictures, too."""
+    spec = qwen2(config, architecture)
+    sections = sections_of(config, [16, 24, 24])
+    if sum(sections) > spec.head_dim // 2:
+        raise CheckpointError(f"config.json: mrope_section has {sum(sections)} pairs; heads have {spec.head_dim // 2}")
+    return replace(spec, rope=replace(spec.rope, sections=sections, in_turns=False))
 
 
 def qwen3(config: Config, architecture: str) -> DecoderSpec:

@@ -8,7 +8,7 @@ from headgate.engine.errors import CheckpointError
 from headgate.engine.models.config import Config
 from headgate.engine.models.families.common import base, head_dim_of
 from headgate.engine.models.families.qwen import experts_of, sparse_layers
-from headgate.engine.models.families.rotary import rope_of
+from headgate.engine.models.families.rotary import rope_of, sections_of
 from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 
 _KINDS = ("linear_attention", "full_attention")
@@ -16,7 +16,7 @@ _KINDS = ("linear_attention", "full_attention")
 
 def qwen3_5(config: Config, architecture: str) -> DecoderSpec:
     """Heads of which a part turns, norms whose weights lack one, and layers of the delta rule."""
-    rope = replace(rope_of(config, head_dim_of(config), partial=True), sections=_sections(config))
+    rope = replace(rope_of(config, head_dim_of(config), partial=True), sections=sections_of(config, [11, 11, 10]))
     spec = base(config, architecture, rope=rope)
     bias = bool(config.get("attention_bias", False))
     return replace(
@@ -46,13 +46,6 @@ def qwen3_next(config: Config, architecture: str) -> DecoderSpec:
     experts = replace(experts_of(config), shared_width=config.integer("shared_expert_intermediate_size"))
     names = replace(spec.names, delta=("in_proj_qkvz",), delta_gates=("in_proj_ba",))
     return replace(spec, experts=experts, moe_layers=sparse_layers(config, spec.layers), names=names)
-
-
-def _sections(config: Config) -> tuple[int, ...]:
-    stated = config.object("rope_parameters", "rope_scaling").get("mrope_section", [11, 11, 10])
-    if not isinstance(stated, list) or len(stated) != 3 or not all(type(each) is int and each >= 0 for each in stated):
-        raise CheckpointError(f"config.json: mrope_section must be a list of three counts of pairs, got {stated!r}")
-    return tuple(stated)
 
 
 def _delta(config: Config) -> DeltaSpec:

@@ -11,6 +11,7 @@ from headgate.engine.models.rope import RopeKind, RopeSpec
 
 _KINDS: Mapping[str, RopeKind] = {
     **{"default": "default", "linear": "linear", "llama3": "llama3", "yarn": "yarn", "longrope": "longrope"},
+    "mrope": "default",  # of models that see: rows and columns of pictures are another matter
     "su": "longrope",  # what the first Phi-3 called it
 }
 
@@ -35,6 +36,14 @@ def rope_of(
     theta = (parameters if parameters.get("rope_theta") else config).number("rope_theta", theta, above=1.0)
     rotated = _rotated(config, parameters, head_dim, partial=partial)
     return _rope(config, parameters, theta, original, head_dim, rotated, interleaved=interleaved)
+
+
+def sections_of(config: Config, default: list[int]) -> tuple[int, ...]:
+    """See RopeSpec. `default`: of the family, where config.json says nothing of them."""
+    stated = config.object("rope_parameters", "rope_scaling").get("mrope_section", default)
+    if not isinstance(stated, list) or len(stated) != 3 or not all(type(each) is int and each >= 0 for each in stated):
+        raise CheckpointError(f"config.json: mrope_section must be a list of three counts of pairs, got {stated!r}")
+    return tuple(stated)
 
 
 def ropes_by_kind(
