@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from seeing_models import SEEING, write_seeing
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from headgate.engine.engine import Engine
 from headgate.engine.local import LocalModel
@@ -82,7 +83,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 class Oracle:
     def __init__(self, folder: Path) -> None:
         self._model = transformers.AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
-        self._processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
+        self._processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
         options = {"mistral3": {"patch_size": {"height": 28, "width": 28}}, "internvl": {"crop_to_patches": True}}
         self._options = options.get(self._model.config.model_type, {})
 

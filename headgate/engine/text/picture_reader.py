@@ -45,7 +45,8 @@ class PictureReader:
             ValueError: naming what the checkpoint or the tokenizer lacks.
             ImportError, OSError: a package or a file of the processor is missing.
         """
-        from transformers import AutoImageProcessor
+        # Not from the package itself: in some versions what is there wants torchvision.
+        from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
         config = read_object(folder / "config.json", required=True)
         tokens = PictureTokens.of(config, read_object(folder / "processor_config.json", required=False), tokenizer)
