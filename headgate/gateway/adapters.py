@@ -204,7 +204,11 @@ class Adapters:
         (model,) = loaded
         assert self._routes is not None, "requests wait until the models are there"
         self._prices.put(section)
-        self._routes.add(LocalDestination(model, lacks=section.lacks, sleep=section.sleep), section)
+        base = self._routes.destination(adapter.of)
+        assert isinstance(base, LocalDestination), "upstreams have no adapters"
+        self._routes.add(
+            LocalDestination(model, lacks=section.lacks, sleep=section.sleep, pictures=base.pictures), section
+        )
         self._lifecycle.set(part_of(adapter.id), "ready", required=False)
 
     def _section(self, adapter: AddedAdapter) -> ModelSection:

@@ -16,8 +16,11 @@ async def in_turn(turns: asyncio.Semaphore, body: bytes, work: Callable[[], Awai
     """What `work` makes of a body: in a turn where that is long. Texts of megabytes take seconds of a thread, and there
     are few. A thread goes on where its client leaves, and has its turn until it ends.
     """
-    if len(body) <= LONG:
-        return await work()
+    return await work() if len(body) <= LONG else await one_by_one(turns, work)
+
+
+async def one_by_one(turns: asyncio.Semaphore, work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` makes of something, in a turn of its own, which it has until it ends, as above."""
     await turns.acquire()
     working = asyncio.ensure_future(work())
     working.add_done_callback(lambda _: turns.release())

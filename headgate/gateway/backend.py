@@ -48,6 +48,7 @@ from headgate.gateway.parts import (
     embedder_folder,
     fingerprint_secret,
     make_audits,
+    picture_reader,
 )
 from headgate.gateway.passing import Passing
 from headgate.gateway.pipeline import Road
@@ -300,7 +301,11 @@ class Loader:
     def _open(self) -> tuple[Answers, Routes]:
         settings = self._settings
         tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
-        local = [LocalDestination(self._engine.models[m.id], lacks=m.lacks, sleep=m.sleep) for m in settings.local]
+        models = self._engine.models
+        pictures = picture_reader(settings.server, [m.id for m in settings.local if models[m.id].info.sees])
+        local = [
+            LocalDestination(models[m.id], lacks=m.lacks, sleep=m.sleep, pictures=pictures) for m in settings.local
+        ]
         destinations: list[Destination] = [*local, *self._upstreams.open()]
         quality = self._learned
         routes = Routes(

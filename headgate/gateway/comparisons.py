@@ -132,6 +132,8 @@ class Comparisons(Backlog[_Ticket]):
             not plan.in_force.outcomes
             or request.model != AUTO
             or request.n != 1
+            # What is read of it is its text, from which a picture's answer teaches nothing.
+            or request.attachments
             or model not in (self._pair.small, self._pair.large)
             or plan.read is None
             or plan.read.vector is None

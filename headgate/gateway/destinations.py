@@ -11,6 +11,8 @@ import msgspec
 
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.text.pictures import Sight
+from headgate.gateway.prompts import Prompt
 from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.routing.price import Load, Rates
@@ -33,6 +35,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """Told that the answer has begun where that is known before its first piece is."""
     begins_s: float = 0.0
     """Seconds within which the destination begins to answer or fails; 0: it may take what it takes."""
+    sights: tuple[Sight, ...] = ()
+    """The pictures that tokens of the prompt stand for."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -49,8 +53,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 Pieces = AsyncGenerator[Chunk | Outcome, bool | None]
-Read = dict[str, tuple[int, ...]]
-"""A request's prompt by the revision of tokenizer and template that made it."""
+Read = dict[str, Prompt]
+"""A request's prompt by the revision of tokenizer and template that made it, and whose eyes, where it has pictures."""
 
 
 async def whole(pieces: Pieces) -> tuple[tuple[Choice, ...], Outcome]:

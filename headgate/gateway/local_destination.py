@@ -18,8 +18,9 @@ from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
 from headgate.gateway.echo import Echo, echoed
-from headgate.gateway.inputs import TEXT_ALONE
-from headgate.gateway.prompts import prompt_of
+from headgate.gateway.inputs import lacking, refuse_inputs
+from headgate.gateway.pictures import PictureReader
+from headgate.gateway.prompts import Prompt, prompt_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Draft, Sampling, Usage
 from headgate.gateway.settings import SleepSection
 from headgate.gateway.sleeping import Sleep
@@ -57,6 +58,7 @@ class LocalDestination:
         *,
         lacks: frozenset[Need] = frozenset(),
         sleep: SleepSection | None = None,
+        pictures: PictureReader | None = None,
         device: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -64,15 +66,19 @@ class LocalDestination:
 
         Args:
             model: of an engine.
-            lacks: what it does not understand besides pictures, sound and files, which the engine does not, and tools,
-                where its chat template has no place for them.
+            lacks: what it does not understand besides sound and files, which the engine does not, pictures, where it
+                has no eyes, and tools, where its chat template has no place for them.
             sleep: when it sleeps, and who wakes it; None: the defaults.
+            pictures: decodes them; None: it is shown none.
             device: tells apart the devices of several engines; those of one engine share one.
             clock: monotonic seconds.
         """
         self._model = model
         self._info: ModelInfo = model.info
-        needs: set[Need] = {*lacks, *TEXT_ALONE}
+        self.pictures = pictures
+        sees = model.info.sees and pictures is not None
+        # URLs lead wherever who asks wants: nothing is fetched for anybody.
+        needs: set[Need] = {*lacks, *lacking(["image"] if sees else [], urls=False)}
         if model.info.tool_calls is None:
             needs.add("tools")
         self._lacks: frozenset[Need] = frozenset(needs)
@@ -130,7 +136,7 @@ class LocalDestination:
 
     def resident(self, prepared: Prepared, principal: Principal) -> int:
         """Those of the team's blocks that the engine would find."""
-        return self._model.resident(prepared.prompt, principal.team)
+        return self._model.resident(prepared.prompt, principal.team, prepared.sights)
 
     async def probe(self, prepared: Prepared, principal: Principal) -> Vector | None:
         """Reads the prompt, as answering it would: the answer then begins where this ended. It wakes no model."""
@@ -139,7 +145,12 @@ class LocalDestination:
         weight, priority = principal.policy.scheduling.weight, prepared.request.priority
         try:
             probe = await self._model.probe(
-                "probe", prepared.prompt, tenant=principal.team, weight=weight, priority=priority
+                "probe",
+                prepared.prompt,
+                tenant=principal.team,
+                weight=weight,
+                priority=priority,
+                sights=prepared.sights,
             )
             return probe.state
         except EngineError as error:
@@ -158,15 +169,8 @@ class LocalDestination:
             raise unsupported("tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out.")
         if request.response_format.schema is not None and "json" in self._lacks:
             raise unsupported("response_format", f"The model '{self.id}' only answers with text.")
-        revision = self._info.text_revision
-        prompt = None if read is None else read.get(revision)
-        if prompt is None:
-            try:
-                prompt = await prompt_of(request, self._model, self._info.context_length)
-            except PromptTooLong as error:
-                raise _too_long(error, request) from None
-            if read is not None:
-                read[revision] = prompt
+        whole = await self._whole(request, read)
+        prompt = whole.tokens
         if not prompt:
             raise invalid("The prompt has no tokens; at least one is needed.", "prompt", "empty_prompt")
         room = self._info.context_length - len(prompt)
@@ -174,9 +178,8 @@ class LocalDestination:
             raise context_exceeded(self._info.context_length, len(prompt), None, request.prompt_field)
         if request.max_tokens is not None and request.max_tokens > room:
             raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
-        return Prepared(
-            request, prompt, self._sampling(request), grammar=await grammar_of(request, self._model, prompt)
-        )
+        grammar = await grammar_of(request, self._model, prompt)
+        return Prepared(request, prompt, self._sampling(request), grammar=grammar, sights=whole.sights)
 
     async def measure(self) -> None:
         """Have the model take some steps, so that its rates are known before anybody asks it.
@@ -220,8 +223,9 @@ class LocalDestination:
         return self._model
 
     async def tokens(self, request: ChatRequest) -> tuple[int, ...]:
-        """The prompt that it would read, however long; ApiError 400 where its template refuses the messages."""
-        return await prompt_of(request, self._model)
+        """The prompt that it would read, however long; ApiError 400 where it cannot read or see what is in there."""
+        refuse_inputs(request, self.id, self._lacks)
+        return (await prompt_of(request, self._model, self.pictures)).tokens
 
     async def pin(self, prompt: tuple[int, ...], team: str) -> str | None:
         """Hold a prompt in the prefix cache for a team; what `unpin` takes, or None where there is no room.
@@ -241,7 +245,12 @@ class LocalDestination:
         """How likely an answer is here, as work that nobody waits for. EngineError where it cannot be told."""
         self._check_awake()
         return await self._model.score(
-            request_id, prepared.prompt, continuation, tenant=principal.team, priority="background"
+            request_id,
+            prepared.prompt,
+            continuation,
+            tenant=principal.team,
+            priority="background",
+            sights=prepared.sights,
         )
 
     async def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
@@ -285,6 +294,7 @@ class LocalDestination:
                 left=left,
                 complete=spoken.complete if spoken.bounded else None,
                 draft=await self._draft(request.draft),
+                sights=prepared.sights,
             )
             try:
                 async for delta in stream:
@@ -305,6 +315,22 @@ class LocalDestination:
         except UnknownModel:
             raise adapter_gone(self.id) from None
         yield account(_outcome(finishes, spoken.reasoning_tokens))
+
+    async def _whole(self, request: ChatRequest, read: Read | None) -> Prompt:
+        """The prompt, from those that were read where it is among them. ApiError 400 where there can be none."""
+        refuse_inputs(request, self.id, self._lacks)
+        info = self._info
+        # What pictures are to a model is for itself to say, and its adapters.
+        by = f"{info.text_revision}:{info.adapter_of or info.name}" if request.attachments else info.text_revision
+        if read is not None and by in read:
+            return read[by]
+        try:
+            prompt = await prompt_of(request, self._model, self.pictures, info.context_length)
+        except PromptTooLong as error:
+            raise _too_long(error, request) from None
+        if read is not None:
+            read[by] = prompt
+        return prompt
 
     def _check_awake(self) -> None:
         if not self.sleep.awake:

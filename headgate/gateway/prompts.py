@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from headgate.engine.local import LocalModel
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
+from headgate.engine.text.pictures import Picture as Decoded
+from headgate.engine.text.pictures import Sight
 from headgate.gateway.aside import LONG
-from headgate.gateway.inputs import TEXT_ALONE, refuse_inputs
-from headgate.gateway.request import ADAPTIVE, ChatRequest
+from headgate.gateway.attachments import Picture
+from headgate.gateway.pictures import PictureReader
+from headgate.gateway.request import ADAPTIVE, ChatRequest, Message
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.weight import is_heavier
 
@@ -22,27 +29,55 @@ _LEVELS = {"minimal": "low", "low": "low", ADAPTIVE: "medium", "medium": "medium
 """What models that speak harmony were taught, by what is asked; they always think."""
 
 
-async def prompt_of(request: ChatRequest, model: LocalModel, most: int | None = None) -> tuple[int, ...]:
-    """The prompt; ApiError 400 where the conversation has more than text, or the model's chat template refuses it.
+class Prompt(msgspec.Struct, frozen=True):
+    """What a model reads: tokens, and the pictures that some of them stand for."""
 
-    PromptTooLong where it would have more than `most` tokens, as far as its length tells.
+    tokens: tuple[int, ...]
+    sights: tuple[Sight, ...] = ()
+
+
+async def prompt_of(
+    request: ChatRequest, model: LocalModel, reader: PictureReader | None = None, most: int | None = None
+) -> Prompt:
+    """The prompt of a request that has nothing beside text but, where there is a `reader`, pictures as data.
+
+    ApiError 400 where the model's chat template refuses the conversation, or it cannot see a picture. PromptTooLong
+    where it would have more than `most` tokens, as far as its length tells.
     """
     if isinstance(request.prompt, tuple):
-        return request.prompt
+        return Prompt(request.prompt)
     if request.prompt is not None:
-        return await model.encode(request.prompt, most=most)
-    refuse_inputs(request, model.info.name, TEXT_ALONE)
+        return Prompt(await model.encode(request.prompt, most=most))
     extra = _thinking(request, model)
     messages = await _messages(request)
     tools = [tool.for_template() for tool in request.callable_tools] or None
+    pictures = [shown for shown in request.attachments if isinstance(shown, Picture)]
     try:
-        return await model.render_chat(messages, tools, most=most, **extra)
+        if reader is not None and pictures:
+            look = partial(_looked, model, messages, tools, most, extra)
+            return Prompt(*await reader.show(pictures, look))
+        return Prompt(await model.render_chat(messages, tools, most=most, **extra))
     except NoChatTemplate:
         message = f"The model '{model.info.name}' has no chat template; use /v1/completions."
         raise invalid(message, "messages", "no_chat_template") from None
     except TemplateError as error:
         message = f"The model's chat template refuses these messages: {error}"
         raise invalid(message, "messages", "invalid_messages") from None
+    except ValueError as error:
+        place = pictures[0].place if len(pictures) == 1 else "messages"
+        message = f"'{place}': the model '{model.info.name}' cannot look at this: {error}"
+        raise invalid(message, place, "invalid_image") from None
+
+
+async def _looked(
+    model: LocalModel,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    most: int | None,
+    extra: Mapping[str, Any],
+    pictures: Sequence[Decoded],
+) -> tuple[tuple[int, ...], tuple[Sight, ...]]:
+    return await model.look(messages, tools, pictures, most=most, **extra)
 
 
 async def _messages(request: ChatRequest) -> list[dict[str, Any]]:
@@ -57,9 +92,26 @@ async def _messages(request: ChatRequest) -> list[dict[str, Any]]:
                     "strings."
                 )
                 raise invalid(message, "messages", "invalid_value")
-        return [message.for_template() for message in request.messages]
+        return [_turn(message) for message in request.messages]
 
     return await asyncio.to_thread(read) if sum(len(call.arguments) for call in calls) > LONG else read()
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """A message for templates, with the places of its pictures."""
+    fields = message.for_template()
+    if message.parts:
+        content: list[dict[str, Any]] = []
+        for piece in message.parts:
+            if not isinstance(piece, str):
+                content.append({"type": "image"})
+            elif content and content[-1]["type"] == "text":
+                # As texts are joined where there are no pictures.
+                content[-1]["text"] += f"\n{piece}"
+            else:
+                content.append({"type": "text", "text": piece})
+        fields["content"] = content
+    return fields
 
 
 def _thinking(request: ChatRequest, model: LocalModel) -> dict[str, Any]:

@@ -37,6 +37,15 @@ class ServerSettings(Section):
         ge=1,
         description="Objects, arrays and strings in a JSON body, ten numbers counting as one; more get 413.",
     )
+    max_pictures: int = Field(
+        default=16, ge=1, description="Pictures that a model of this process looks at in one request; more get 400."
+    )
+    max_pixels: int = Field(
+        default=40_000_000,
+        ge=1,
+        le=170_000_000,
+        description="Pixels of all pictures of such a request, as their files have them; more get 400 undecoded.",
+    )
     replicas: int = Field(
         default=1,
         ge=1,

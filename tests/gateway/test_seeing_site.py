@@ -1,0 +1,284 @@
+"""Models of this process that see: pictures by the official clients, through a whole gateway."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from gateway_site import Client, forget_environment, gauges, site
+from pictures_made import data_url, file_of, gradient, hollow_png, shown
+from team_files import key, write_team
+from upstream_gateway import KEY
+from upstream_server import upstream_server
+
+from headgate.engine import engine as engine_module
+from headgate.engine.local import LocalModel
+
+pytestmark = pytest.mark.usefixtures("eyes")
+
+LOOK = {"type": "text", "text": "What is this?"}
+RED, OTHER = file_of(gradient(40, 28)), file_of(gradient(40, 28, seed=3))
+LARGE = file_of(gradient(1024, 1024))
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+    monkeypatch.setenv("UP_KEY", KEY)
+    monkeypatch.setenv("RED_KEY", "secret-of-red")
+
+
+@pytest.fixture
+def eyes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """STAND-IN."""
+    made = engine_module.model_info
+    monkeypatch.setattr(engine_module, "model_info", lambda *a, **k: replace(made(*a, **k), sees=True))
+
+    async def look(self: LocalModel, messages: Any, tools: Any, pictures: Any, *, most: Any, **extra: Any) -> Any:
+        left = list(pictures)
+        told = []
+        for m in messages:
+            content = m["content"]
+            if isinstance(content, list):
+                texts = []
+                for part in content:
+                    if part["type"] == "image":
+                        p = left.pop(0)
+                        texts.append(p.digest.hex()[:4] + "." * (p.pixels.size // 3 // 4096 + 1))
+                    else:
+                        texts.append(part["text"])
+                content = "".join(texts)
+            told.append({**m, "content": content})
+        return await self.render_chat(told, tools, most=most, **extra), ()
+
+    monkeypatch.setattr(LocalModel, "look", look)
+
+
+@asynccontextmanager
+async def seeing(checkpoint: Path, **sections: Any) -> AsyncIterator[tuple[Client, openai.AsyncOpenAI]]:
+    models = [{"id": "eyes", "path": str(checkpoint), "tier": "large"}]
+    async with (
+        site(checkpoint, **{"models": models, **sections}) as client,
+        openai.AsyncOpenAI(base_url=str(client.make_url("/v1")), api_key="any", max_retries=0) as ai,
+    ):
+        yield client, ai
+
+
+def asked(*parts: Any, model: str = "eyes", **fields: Any) -> Any:
+    return {
+        "model": model, "messages": [{"role": "user", "content": list(parts)}], "temperature": 0, "max_tokens": 4,
+        **fields,
+    }  # fmt: skip
+
+
+async def refusal(ai: openai.AsyncOpenAI, request: Any) -> tuple[str | None, str | None, str]:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await ai.chat.completions.create(**request)
+    error: Any = caught.value.body
+    return error["param"], error["code"], error["message"]
+
+
+async def test_a_chat_with_a_picture_is_answered_streamed_and_not(tiny_checkpoint: Path) -> None:
+    async with seeing(tiny_checkpoint) as (_, ai):
+        request = asked(LOOK, shown(RED), extra_headers={"cache-control": "no-cache"})
+        whole = await ai.chat.completions.create(**request)
+        text = whole.choices[0].message.content
+        pieces = [e async for e in await ai.chat.completions.create(**request, stream=True)]
+        assert text == "".join(e.choices[0].delta.content or "" for e in pieces if e.choices)
+        assert whole.usage is not None
+        bare = await ai.chat.completions.create(**asked(LOOK))
+        assert bare.usage is not None
+        assert whole.usage.prompt_tokens > bare.usage.prompt_tokens, "its tokens count, as they are"
+
+
+async def test_the_same_picture_is_found_again_and_another_never(tiny_checkpoint: Path) -> None:
+    async with seeing(tiny_checkpoint) as (_, ai):
+        for parts, verdict in (
+            ((LOOK, shown(RED)), "miss"), ((LOOK, shown(RED)), "exact"), ((LOOK, shown(OTHER)), "miss"),
+            ((shown(RED), LOOK), "miss"), ((LOOK, shown(RED, detail="low")), "miss"), ((LOOK, shown(OTHER)), "exact"),
+            ((LOOK,), "miss"),
+        ):  # fmt: skip
+            raw = await ai.chat.completions.with_raw_response.create(**asked(*parts))
+            assert raw.headers["x-headgate-cache"] == verdict
+
+
+async def test_what_nobody_can_see_is_refused_by_its_place(tiny_checkpoint: Path) -> None:
+    async with seeing(tiny_checkpoint, server={"max_pictures": 3, "max_pixels": 1_500_000}) as (client, ai):
+        for parts, place, code in (
+            ((LOOK, shown(RED[:60])), 1, "image_parse_error"),
+            ((shown(RED), shown(b"MZ nothing")), 1, "invalid_image_format"),
+            ((LOOK, shown(hollow_png(50_000, 50_000))), 1, "image_too_large"),
+            ((shown(LARGE), LOOK, shown(LARGE)), 2, "image_too_large"),
+            ((LOOK, *[shown(RED)] * 4), 4, "too_many_images"),
+        ):
+            param, found, message = await refusal(ai, asked(*parts))
+            assert (param, found) == (f"messages[0].content[{place}]", code)
+            assert param in message
+        away = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}}
+        param, code, message = await refusal(ai, asked(LOOK, away))
+        assert (param, code) == ("messages[0].content[1]", "unsupported_parameter")
+        assert "the model 'eyes' takes no pictures by an http(s) URL (send a data URL)" in message
+        assert not {"code 200", "code 500"} & set(await gauges(client))
+
+
+async def test_little_detail_takes_fewer_tokens(tiny_checkpoint: Path) -> None:
+    async with seeing(tiny_checkpoint) as (_, ai):
+        high, low = [
+            (await ai.chat.completions.create(**asked(LOOK, shown(LARGE, detail=detail)))).usage
+            for detail in ("high", "low")
+        ]
+        assert high is not None
+        assert low is not None
+        assert low.prompt_tokens < high.prompt_tokens
+
+
+async def test_auto_leads_to_who_sees(tiny_checkpoint: Path) -> None:
+    models = [
+        {"id": "blind", "path": str(tiny_checkpoint), "tier": "small", "lacks": ["vision"]},
+        {"id": "eyes", "path": str(tiny_checkpoint), "tier": "large"},
+    ]
+    async with upstream_server() as fake:
+        upstreams = [{"id": "up", "base_url": fake.url, "model": "m", "tier": "large"}]
+        sections: dict[str, Any] = {"models": models, "upstreams": upstreams}
+        async with seeing(tiny_checkpoint, **sections) as (client, ai):
+            for model in ("auto", "large", "small"):
+                raw = await ai.chat.completions.with_raw_response.create(**asked(LOOK, shown(RED), model=model))
+                assert raw.headers["x-headgate-model"] == "eyes"
+            assert fake.asked == []
+            async with client.post("/admin/route", json=asked(shown(RED), model="auto")) as reply:
+                report = await reply.json()
+            assert (report["model"], report["fallbacks"]) == ("eyes", [])
+            excluded = {weighed["model"]: weighed["excluded"] for weighed in report["destinations"]}
+            assert excluded == {"blind": "lacks_vision", "eyes": "", "up": "lacks_vision"}
+            param, _, message = await refusal(ai, asked(LOOK, shown(RED), model="blind"))
+            assert param == "messages[0].content[1]"
+            assert message.endswith("the model 'blind' takes no pictures. Models that do: 'eyes'.")
+            # What is wrong with a picture is said, and not that the others take none.
+            for model in ("auto", "small", "large"):
+                assert (await refusal(ai, asked(LOOK, shown(RED[:60]), model=model)))[1] == "image_parse_error"
+
+
+async def test_a_url_leads_to_an_upstream_that_fetches_and_a_broken_model_to_one_that_sees(
+    tiny_checkpoint: Path,
+) -> None:
+    async with upstream_server() as fake:
+        upstreams = [{"id": "up", "base_url": fake.url, "model": "m", "inputs": ["image"], "input_urls": True}]
+        models = [{"id": "eyes", "path": str(tiny_checkpoint), "tier": "large"}]
+        upstreams[0]["tier"] = "large"
+        sections = {"models": models, "upstreams": upstreams, "server": {"max_pictures": 1}}
+        async with seeing(tiny_checkpoint, **sections) as (_, ai):
+            away = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+            for parts in ((LOOK, away), (shown(RED), shown(OTHER))):
+                raw = await ai.chat.completions.with_raw_response.create(**asked(*parts, model="auto"))
+                assert raw.headers["x-headgate-model"] == "up"
+            assert len(fake.asked) == 2
+
+
+async def test_tokens_are_counted_as_they_are(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    write_team(tmp_path, "red", key("red"), limits={"tokens_per_minute": 300})
+    async with seeing(tiny_checkpoint, teams=tmp_path) as (client, _):
+        headers = {"Authorization": "Bearer secret-of-red", "cache-control": "no-store"}
+        body = asked(LOOK, shown(RED))
+        async with client.post("/v1/chat/completions", json=body, headers=headers) as reply:
+            assert reply.status == 200, "a guess of a thousand would not have fitted"
+            used = (await reply.json())["usage"]["prompt_tokens"]
+        counted = {"model": "eyes", "messages": body["messages"]}
+        async with client.post("/tokenize", json=counted, headers=headers) as reply:
+            assert (await reply.json())["count"] == used
+        image = {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(RED).decode()},
+        }
+        said = {"model": "eyes", "messages": [{"role": "user", "content": [LOOK, image]}]}
+        async with client.post("/v1/messages/count_tokens", json=said, headers=headers) as reply:
+            assert (await reply.json())["input_tokens"] == used
+        async with client.post("/v1/chat/completions", json=asked(LOOK, shown(LARGE)), headers=headers) as reply:
+            error = (await reply.json())["error"]
+            assert (reply.status, error["code"]) == (429, "rate_limit_exceeded")
+        async with client.post("/tokenize", json={**counted, "messages": asked(shown(b"x"))["messages"]},
+                               headers=headers) as reply:  # fmt: skip
+            error = (await reply.json())["error"]
+            assert (reply.status, error["param"]) == (400, "messages[0].content[0]")
+
+
+async def test_a_picture_that_leaves_no_room_is_too_long_a_prompt(tiny_checkpoint: Path) -> None:
+    models = [{"id": "eyes", "path": str(tiny_checkpoint), "tier": "large", "context_length": 128}]
+    async with seeing(tiny_checkpoint, models=models) as (_, ai):
+        assert (await refusal(ai, asked(LOOK, shown(LARGE))))[:2] == ("messages", "context_length_exceeded")
+
+
+async def test_anthropics_client_and_responses_show_pictures_too(tiny_checkpoint: Path) -> None:
+    async with seeing(tiny_checkpoint) as (client, ai):
+        chat = await ai.chat.completions.create(**asked(LOOK, shown(RED)))
+        said = chat.choices[0].message.content
+        image: Any = {"type": "input_image", "image_url": data_url(RED)}
+        content: Any = [{"type": "input_text", "text": LOOK["text"]}, image]
+        first = await ai.responses.create(
+            model="eyes", input=[{"role": "user", "content": content}], temperature=0, max_output_tokens=4
+        )
+        assert first.output_text == said
+        after = await ai.responses.create(
+            model="eyes", input="And?", previous_response_id=first.id, max_output_tokens=4
+        )
+        assert after.usage is not None
+        assert first.usage is not None
+        assert after.usage.input_tokens > first.usage.input_tokens, "it is shown again"
+        claude = anthropic.AsyncAnthropic(base_url=str(client.make_url("/")), api_key="any", max_retries=0)
+        source: Any = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(RED).decode()}
+        async with claude:
+            blocks: Any = [LOOK, {"type": "image", "source": source}]
+            answer = await claude.messages.create(
+                model="eyes", max_tokens=4, messages=[{"role": "user", "content": blocks}]
+            )
+            assert answer.content[0].type == "text"
+            assert answer.content[0].text == said
+            broken: Any = {**source, "data": source["data"][:80]}
+            with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\]\.content\[0\]"):
+                await claude.messages.create(
+                    model="eyes", max_tokens=4,
+                    messages=[{"role": "user", "content": [{"type": "image", "source": broken}]}],
+                )  # fmt: skip
+
+
+async def test_nothing_of_a_picture_is_logged(
+    tiny_checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    write_team(tmp_path, "red", key("red"), logging={"content": "full"})
+    async with seeing(tiny_checkpoint, teams=tmp_path) as (client, _):
+        headers = {"Authorization": "Bearer secret-of-red"}
+        for file, status in ((RED, 200), (RED[:60], 400), (b"MZ" + RED, 400)):
+            body = asked(LOOK, shown(file))
+            async with client.post("/v1/chat/completions", json=body, headers=headers) as reply:
+                assert reply.status == status
+        metrics = await (await client.get("/metrics", headers=headers)).text()
+    told = "\n".join([caplog.text, metrics])
+    assert '"attached": ["image"]' in told
+    data = base64.b64encode(RED).decode()
+    assert not any(data[at : at + 16] in told for at in range(0, len(data) - 16, 16))
+
+
+async def test_without_pillow_a_model_takes_none(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = builtins.__import__
+
+    def importing(name: str, *arguments: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == "PIL":
+            raise ImportError("No module named 'PIL'")
+        return real(name, *arguments, **more)
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+    async with seeing(tiny_checkpoint) as (_, ai):
+        assert "takes no pictures" in (await refusal(ai, asked(LOOK, shown(RED))))[2]
+        await ai.chat.completions.create(**asked(LOOK))
+    assert "eyes could see pictures, which takes Pillow: pip install 'headgate[pictures]'" in caplog.text
