@@ -18,12 +18,13 @@ from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import tool_format
 from headgate.gateway.checkpoints import adapter_path, model_path
 from headgate.gateway.destinations import Destination, Live, Prepared
-from headgate.gateway.local_destination import LocalDestination, start_rates
+from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.plan import Plan
 from headgate.gateway.quality import learned
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
+from headgate.gateway.start_rates import start_rates
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.destination import UpstreamDestination
 from headgate.gateway.upstream.failures import cause_of

@@ -25,6 +25,7 @@ from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Draft, Sa
 from headgate.gateway.settings import SleepSection
 from headgate.gateway.sleeping import Sleep
 from headgate.gateway.spoken import Spoken
+from headgate.gateway.start_rates import first_steps, start_rates
 from headgate.gateway.structured import grammar_of
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import (
@@ -36,7 +37,7 @@ from headgate.gateway.wire.errors import (
     refuse_unknown,
     unsupported,
 )
-from headgate.routing.price import Load, Rates, StepRates, Work, first_rates
+from headgate.routing.price import Load, Rates, StepRates, Work
 from headgate.routing.types import Need, Vector
 
 logger = logging.getLogger(__name__)
@@ -186,13 +187,7 @@ class LocalDestination:
 
         EngineError where it cannot.
         """
-        prompt = tuple(1 + at % (self._info.vocab_size - 1) for at in range(min(64, self._info.context_length // 2)))
-        for tokens, new, choices in _STEPS:
-            sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
-            generated = self._model.generate("start", prompt[:tokens], sampling, n=choices, tenant="\0start")
-            async for _ in generated:
-                pass
-            self.live()
+        await first_steps(self._model, self.live)
 
     async def try_step(self) -> str:
         """What is wrong with a step that nobody asked for; empty where it is computed."""
@@ -382,17 +377,6 @@ class LocalDestination:
         )
 
 
-def start_rates(info: ModelInfo) -> Rates:
-    """What steps may take, before any was measured: from the model's size and what such a device usually does."""
-    read_bytes_s, flops = _USUAL["cuda" if info.device.startswith("cuda") else "cpu"]
-    return first_rates(
-        weight_bytes=info.weight_bytes_read(1),
-        active_parameters=info.active_parameters,
-        read_bytes_s=read_bytes_s,
-        flops=flops,
-    )
-
-
 async def _ended(stream: AsyncGenerator[TextDelta, bool | None]) -> list[Finish]:
     """End a stream before its end; the accounts of the choices that had not ended."""
     finishes = []
@@ -403,12 +387,6 @@ async def _ended(stream: AsyncGenerator[TextDelta, bool | None]) -> list[Finish]
                 finishes.append(delta.finish)
             delta = await anext(stream)
     return finishes
-
-
-_STEPS = ((64, 1, 1), (2, 8, 1), (2, 8, 4), (64, 1, 1), (2, 8, 1))
-"""What is measured at the start: prompt tokens, new tokens, choices."""
-_USUAL = {"cpu": (10e9, 200e9), "cuda": (1e12, 100e12)}
-"""Bytes read and operations done in a second, before anything was measured."""
 
 
 def _too_long(error: PromptTooLong, request: ChatRequest) -> ApiError:

@@ -176,6 +176,8 @@ class Road:
         if begun.rejected is not None:
             # Counted when it ends, for whoever asked may leave before the other answer does.
             begun.rejected.add_done_callback(self._count_rejected)
+        # What others would have read, pictures above all, is not held for as long as the answer takes.
+        plan = dataclasses.replace(plan, prepared={})
         destination, breaker = begun.destination, self._routes.breakers[begun.destination.id]
         self._routes.begun(plan, claim, destination.id)
         self._metrics.routing.decided(plan, destination.id, begun.reason)

@@ -42,7 +42,7 @@ class AttachedFile(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ContentPart(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One piece of a message. Pictures, sound and files are for upstreams that take them."""
+    """One piece of a message. Pictures, sound and files are for models that take them."""
 
     type: Annotated[str, Meta(extra_json_schema={"enum": list(PART_TYPES)})]
     text: str | None = None

@@ -19,7 +19,7 @@ BLOCK_TYPES = (*TOLD, "tool_use", "tool_result", "thinking", "redacted_thinking"
 
 
 class ContentBlock(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One piece of a message. Pictures and documents are for upstreams that take them; Anthropic's server tools are
+    """One piece of a message. Pictures and documents are for models that take them; Anthropic's server tools are
     refused."""
 
     type: Annotated[str, Meta(extra_json_schema={"enum": list(BLOCK_TYPES)})]

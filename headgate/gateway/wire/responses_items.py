@@ -24,7 +24,7 @@ ROLES = ("system", "developer", "user", "assistant")
 
 
 class ResponsePart(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One piece of an item's content. Pictures, sound and files are for upstreams that take them."""
+    """One piece of an item's content. Pictures, sound and files are for models that take them."""
 
     type: Annotated[str, Meta(extra_json_schema={"enum": list(PART_TYPES)})]
     text: str | None = None
