@@ -48,7 +48,7 @@ from headgate.gateway.parts import (
     embedder_folder,
     fingerprint_secret,
     make_audits,
-    picture_reader,
+    picture_decoder,
 )
 from headgate.gateway.passing import Passing
 from headgate.gateway.pipeline import Road
@@ -302,7 +302,7 @@ class Loader:
         settings = self._settings
         tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
         models = self._engine.models
-        pictures = picture_reader(settings.server, [m.id for m in settings.local if models[m.id].info.sees])
+        pictures = picture_decoder(settings.server, [m.id for m in settings.local if models[m.id].info.sees])
         local = [
             LocalDestination(models[m.id], lacks=m.lacks, sleep=m.sleep, pictures=pictures) for m in settings.local
         ]

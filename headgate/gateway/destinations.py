@@ -12,6 +12,7 @@ import msgspec
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.pictures import Sight
+from headgate.gateway.pictures import Shown
 from headgate.gateway.prompts import Prompt
 from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
@@ -35,13 +36,18 @@ class Prepared(msgspec.Struct, frozen=True):
     """Told that the answer has begun where that is known before its first piece is."""
     begins_s: float = 0.0
     """Seconds within which the destination begins to answer or fails; 0: it may take what it takes."""
-    sights: tuple[Sight, ...] = ()
+    shown: Shown | None = None
     """The pictures that tokens of the prompt stand for."""
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompt, as far as they are known."""
         return len(self.prompt) or self.estimated_tokens
+
+    @property
+    def sights(self) -> tuple[Sight, ...]:
+        """The pictures, as the model takes them."""
+        return () if self.shown is None else self.shown.sights
 
 
 class Outcome(msgspec.Struct, frozen=True):

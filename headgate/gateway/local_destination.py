@@ -19,7 +19,7 @@ from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
 from headgate.gateway.echo import Echo, echoed
 from headgate.gateway.inputs import lacking, refuse_inputs
-from headgate.gateway.pictures import PictureReader
+from headgate.gateway.pictures import PictureDecoder
 from headgate.gateway.prompts import Prompt, prompt_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Draft, Sampling, Usage
 from headgate.gateway.settings import SleepSection
@@ -59,7 +59,7 @@ class LocalDestination:
         *,
         lacks: frozenset[Need] = frozenset(),
         sleep: SleepSection | None = None,
-        pictures: PictureReader | None = None,
+        pictures: PictureDecoder | None = None,
         device: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -180,7 +180,7 @@ class LocalDestination:
         if request.max_tokens is not None and request.max_tokens > room:
             raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
         grammar = await grammar_of(request, self._model, prompt)
-        return Prepared(request, prompt, self._sampling(request), grammar=grammar, sights=whole.sights)
+        return Prepared(request, prompt, self._sampling(request), grammar=grammar, shown=whole.shown)
 
     async def measure(self) -> None:
         """Have the model take some steps, so that its rates are known before anybody asks it.

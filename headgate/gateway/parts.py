@@ -20,7 +20,7 @@ from headgate.engine.settings import EngineSettings
 from headgate.gateway.audits import Audits
 from headgate.gateway.cache_settings import CacheSection, SemanticCacheSection
 from headgate.gateway.embedding_model import model_folder
-from headgate.gateway.pictures import PictureLimits, PictureReader
+from headgate.gateway.pictures import PictureDecoder, PictureLimits
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.secret_reference import read_secret, resolved
@@ -65,12 +65,12 @@ def make_engine(settings: Settings) -> Engine:
     )
 
 
-def picture_reader(section: ServerSettings, seeing: Sequence[str]) -> PictureReader | None:
+def picture_decoder(section: ServerSettings, seeing: Sequence[str]) -> PictureDecoder | None:
     """What decodes pictures for the models that see; None where there are none, or nothing to decode with."""
     if not seeing:
         return None
     try:
-        return PictureReader(PictureLimits(section.max_pictures, section.max_pixels))
+        return PictureDecoder(PictureLimits(section.max_pictures, section.max_pixels, int(section.max_picture_bytes)))
     except ImportError:
         logger.warning(
             "%s could see pictures, which takes Pillow: pip install 'headgate[pictures]'. Until then they take none",

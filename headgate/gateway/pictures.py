@@ -13,20 +13,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+from weakref import WeakSet
 
+import msgspec
 import numpy as np
 
 from headgate.engine.text.pictures import Picture as Decoded
+from headgate.engine.text.pictures import Sight
 from headgate.gateway.aside import one_by_one
 from headgate.gateway.attachments import Picture
-from headgate.gateway.wire.errors import ApiError, invalid
+from headgate.gateway.wire.errors import ApiError, invalid, overloaded
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
-
-T = TypeVar("T")
 
 LOW_DETAIL = 512
 """Pixels of the longer side, at most, of a picture that is to be looked at with `detail: low`."""
@@ -37,13 +38,30 @@ _AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class PictureLimits:
-    """What of pictures one request may have; `pixels`: of all of them together."""
+    """What of pictures one request may have, `pixels` of all of them together, and all requests in memory."""
 
     pictures: int
     pixels: int
+    nbytes: int
 
 
-class PictureReader:
+class Shown(msgspec.Struct, frozen=True, weakref=True, eq=False):
+    """The pictures of a prompt as its model takes them. They are in memory as long as somebody has it."""
+
+    sights: tuple[Sight, ...]
+    nbytes: int
+
+    @classmethod
+    def of(cls, sights: tuple[Sight, ...]) -> Shown:
+        """These, with what they take."""
+        return cls(sights, sum([tensor.nbytes for sight in sights for tensor in sight.features.values()]))
+
+
+Look = Callable[[Sequence[Decoded]], Awaitable[tuple[tuple[int, ...], tuple[Sight, ...]]]]
+"""A prompt's tokens and sights, with these pictures."""
+
+
+class PictureDecoder:
     """Decodes the pictures of requests, for whichever model. Belongs to one event loop."""
 
     def __init__(self, limits: PictureLimits) -> None:
@@ -52,11 +70,18 @@ class PictureReader:
 
         self._limits = limits
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._held: WeakSet[Shown] = WeakSet()
 
-    async def show(self, pictures: Sequence[Picture], look: Callable[[Sequence[Decoded]], Awaitable[T]]) -> T:
-        """What `look` makes of pictures, which are forgotten when it is done.
+    @property
+    def nbytes(self) -> int:
+        """What pictures take that were shown to models and whose requests are not at their end."""
+        return sum([shown.nbytes for shown in self._held])
 
-        ApiError 400 by its place for the first that is broken, of another format, or beyond a limit.
+    async def show(self, pictures: Sequence[Picture], look: Look) -> tuple[tuple[int, ...], Shown]:
+        """A prompt's tokens and what a model sees in it, by `look`, after which the pixels are forgotten.
+
+        ApiError 400 by its place for the first that is broken, of another format, or beyond a limit, 503 where others
+        have all memory that there is for pictures.
         """
         most = self._limits.pictures
         if len(pictures) > most:
@@ -64,8 +89,12 @@ class PictureReader:
             message = f"Invalid '{place}': a request may have at most {most} pictures, and has {len(pictures)}."
             raise invalid(message, place, "too_many_images")
 
-        async def looked() -> T:
-            return await look(await asyncio.to_thread(self._decoded, pictures))
+        async def looked() -> tuple[tuple[int, ...], Shown]:
+            if self.nbytes >= self._limits.nbytes:
+                raise overloaded("Too many pictures wait to be looked at.")
+            tokens, sights = await look(await asyncio.to_thread(self._decoded, pictures))
+            self._held.add(shown := Shown.of(sights))
+            return tokens, shown
 
         return await one_by_one(self._turns, looked)
 

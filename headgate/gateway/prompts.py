@@ -15,7 +15,7 @@ from headgate.engine.text.pictures import Picture as Decoded
 from headgate.engine.text.pictures import Sight
 from headgate.gateway.aside import LONG
 from headgate.gateway.attachments import Picture
-from headgate.gateway.pictures import PictureReader
+from headgate.gateway.pictures import PictureDecoder, Shown
 from headgate.gateway.request import ADAPTIVE, ChatRequest, Message
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.weight import is_heavier
@@ -33,13 +33,13 @@ class Prompt(msgspec.Struct, frozen=True):
     """What a model reads: tokens, and the pictures that some of them stand for."""
 
     tokens: tuple[int, ...]
-    sights: tuple[Sight, ...] = ()
+    shown: Shown | None = None
 
 
 async def prompt_of(
-    request: ChatRequest, model: LocalModel, reader: PictureReader | None = None, most: int | None = None
+    request: ChatRequest, model: LocalModel, decoder: PictureDecoder | None = None, most: int | None = None
 ) -> Prompt:
-    """The prompt of a request that has nothing beside text but, where there is a `reader`, pictures as data.
+    """The prompt of a request that has nothing beside text but, where there is a `decoder`, pictures as data.
 
     ApiError 400 where the model's chat template refuses the conversation, or it cannot see a picture. PromptTooLong
     where it would have more than `most` tokens, as far as its length tells.
@@ -53,9 +53,9 @@ async def prompt_of(
     tools = [tool.for_template() for tool in request.callable_tools] or None
     pictures = [shown for shown in request.attachments if isinstance(shown, Picture)]
     try:
-        if reader is not None and pictures:
+        if decoder is not None and pictures:
             look = partial(_looked, model, messages, tools, most, extra)
-            return Prompt(*await reader.show(pictures, look))
+            return Prompt(*await decoder.show(pictures, look))
         return Prompt(await model.render_chat(messages, tools, most=most, **extra))
     except NoChatTemplate:
         message = f"The model '{model.info.name}' has no chat template; use /v1/completions."

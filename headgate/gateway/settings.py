@@ -46,6 +46,11 @@ class ServerSettings(Section):
         le=170_000_000,
         description="Pixels of all pictures of such a request, as their files have them; more get 400 undecoded.",
     )
+    max_picture_bytes: ByteSize = Field(
+        default=ByteSize(1 << 30),
+        gt=0,
+        description="Memory of pictures as models take them, of all requests that wait and run; then such requests get 503.",
+    )
     replicas: int = Field(
         default=1,
         ge=1,

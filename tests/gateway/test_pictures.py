@@ -10,25 +10,33 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures_made import data_url, file_of, gradient, hollow_png
 from PIL import Image
 
 from headgate.engine.text.pictures import Picture as Decoded
+from headgate.engine.text.pictures import Sight
 from headgate.gateway.attachments import Picture
-from headgate.gateway.pictures import PictureLimits, PictureReader
+from headgate.gateway.pictures import PictureDecoder, PictureLimits
 from headgate.gateway.wire.errors import ApiError
 
+Looked = tuple[tuple[int, ...], tuple[Sight, ...]]
+LIMITS = PictureLimits(4, 1_000_000, 1 << 20)
 FORMATS = {"PNG": {}, "JPEG": {"quality": 90}, "WEBP": {"lossless": True}, "GIF": {}}
 
 
 async def decoded(*files: bytes, detail: str | None = None, limits: PictureLimits | None = None) -> list[Decoded]:
-    async def look(pictures: Sequence[Decoded]) -> list[Decoded]:
-        return list(pictures)
+    found: list[Decoded] = []
+
+    async def look(pictures: Sequence[Decoded]) -> Looked:
+        found.extend(pictures)
+        return (), ()
 
     asked = [Picture(data_url(file), detail, f"messages[0].content[{at}]") for at, file in enumerate(files)]
-    return await PictureReader(limits or PictureLimits(4, 1_000_000)).show(asked, look)
+    await PictureDecoder(limits or LIMITS).show(asked, look)
+    return found
 
 
 async def refused(*files: bytes, limits: PictureLimits | None = None) -> tuple[int, str | None, str | None]:
@@ -112,7 +120,7 @@ async def test_with_little_detail_a_large_picture_is_a_small_one(form: str) -> N
 
 async def test_limits_are_of_all_pictures_together_and_hold_before_any_is_decoded() -> None:
     file = file_of(gradient(10, 10))
-    limits = PictureLimits(3, 250)
+    limits = PictureLimits(3, 250, 1 << 20)
     assert len(await decoded(file, file, limits=limits)) == 2
     too_large = (400, "messages[0].content[2]", "image_too_large")
     assert await refused(file, file, file, limits=limits) == too_large
@@ -173,11 +181,11 @@ def test_whatever_a_file_holds_is_seen_or_refused(form: str, changes: list[tuple
 
 
 async def test_two_requests_are_looked_at_together_and_who_leaves_keeps_his_turn() -> None:
-    reader, go = PictureReader(PictureLimits(4, 1_000_000)), asyncio.Event()
+    reader, go = PictureDecoder(LIMITS), asyncio.Event()
     file = Picture(data_url(file_of(gradient(4, 4))), None, "messages[0].content[0]")
     two, running, most = asyncio.Event(), 0, 0
 
-    async def look(pictures: Sequence[Decoded]) -> int:
+    async def look(_: Sequence[Decoded]) -> Looked:
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -185,7 +193,7 @@ async def test_two_requests_are_looked_at_together_and_who_leaves_keeps_his_turn
             two.set()
         await go.wait()
         running -= 1
-        return len(pictures)
+        return (1, 2), ()
 
     asking = [asyncio.create_task(reader.show([file], look)) for _ in range(4)]
     async with asyncio.timeout(20):
@@ -194,18 +202,28 @@ async def test_two_requests_are_looked_at_together_and_who_leaves_keeps_his_turn
     await asyncio.wait([asking[0]])
     assert running == 2, "its thread goes on, and so has its place"
     go.set()
-    assert await asyncio.gather(*asking[1:]) == [1, 1, 1]
+    assert [tokens for tokens, _ in await asyncio.gather(*asking[1:])] == [(1, 2)] * 3
     assert most == 2
 
 
-async def test_pixels_are_forgotten_as_soon_as_they_were_looked_at() -> None:
-    reader, kept = PictureReader(PictureLimits(4, 1_000_000)), list[weakref.ref[object]]()
+async def test_pixels_are_forgotten_once_seen_and_what_is_seen_once_nobody_has_it() -> None:
+    decoder, kept = PictureDecoder(PictureLimits(4, 1_000_000, 2 * 4096)), list[weakref.ref[object]]()
 
-    async def look(pictures: Sequence[Decoded]) -> int:
+    async def look(pictures: Sequence[Decoded]) -> Looked:
         kept.extend(weakref.ref(picture.pixels) for picture in pictures)
-        return len(pictures)
+        features, places = {"pixel_values": torch.zeros(1024)}, np.array([0])
+        return (7,), tuple(Sight(0, 1, picture.digest, features, places) for picture in pictures)
 
-    file = Picture(data_url(file_of(gradient(64, 64))), None, "x")
-    assert await reader.show([file, file], look) == 2
+    file = Picture(data_url(file_of(gradient(64, 64))), None, "messages[0].content[0]")
+    _, one = await decoder.show([file], look)
+    _, other = await decoder.show([file], look)
+    assert decoder.nbytes == one.nbytes + other.nbytes == 2 * 4096
+    with pytest.raises(ApiError, match="Too many pictures") as caught:
+        await decoder.show([file], look)
+    assert (caught.value.status, caught.value.code, len(kept)) == (503, "overloaded", 2)
+    del one
+    assert decoder.nbytes == 4096
+    await decoder.show([file], look)
+    await asyncio.sleep(0)  # the loop holds what woke us for as long as we run
     gc.collect()
-    assert [one() for one in kept] == [None, None]
+    assert (decoder.nbytes, [pixels() for pixels in kept]) == (4096, [None] * 3)
