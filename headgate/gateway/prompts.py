@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,9 +18,10 @@ from headgate.gateway.aside import LONG
 from headgate.gateway.attachments import Picture
 from headgate.gateway.pictures import PictureDecoder, Shown
 from headgate.gateway.request import ADAPTIVE, ChatRequest, Message
-from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.errors import ApiError, invalid, unsupported
 from headgate.gateway.wire.weight import is_heavier
 
+_NUMBERED = re.compile(r"pictures\[(\d+)\]")
 _SWITCH, _LEVEL = "enable_thinking", "reasoning_effort"
 _MOST_VALUES = 100_000
 """In the arguments of one call, as `is_heavier` counts: decoding them lets no other thread go on."""
@@ -61,12 +63,16 @@ async def prompt_of(
         message = f"The model '{model.info.name}' has no chat template; use /v1/completions."
         raise invalid(message, "messages", "no_chat_template") from None
     except TemplateError as error:
+        given = [p.place for m in request.messages if m.role == "tool" for p in m.parts if isinstance(p, Picture)]
+        if given:
+            message = (
+                f"'{given[0]}': the chat template of '{model.info.name}' does not show what functions give: {error}"
+            )
+            raise unsupported(given[0], message) from None
         message = f"The model's chat template refuses these messages: {error}"
         raise invalid(message, "messages", "invalid_messages") from None
     except ValueError as error:
-        place = pictures[0].place if len(pictures) == 1 else "messages"
-        message = f"'{place}': the model '{model.info.name}' cannot look at this: {error}"
-        raise invalid(message, place, "invalid_image") from None
+        raise _unseen(error, pictures, model) from None
 
 
 async def _looked(
@@ -95,6 +101,14 @@ async def _messages(request: ChatRequest) -> list[dict[str, Any]]:
         return [_turn(message) for message in request.messages]
 
     return await asyncio.to_thread(read) if sum(len(call.arguments) for call in calls) > LONG else read()
+
+
+def _unseen(error: ValueError, pictures: Sequence[Picture], model: LocalModel) -> ApiError:
+    """400: a model cannot look at a picture, which it knows by its number."""
+    named = _NUMBERED.match(str(error))
+    place = pictures[int(named[1])].place if named is not None else "messages"
+    why = _NUMBERED.sub("a picture", str(error), count=1)
+    return invalid(f"'{place}': the model '{model.info.name}' cannot take this: {why}", place, "invalid_image")
 
 
 def _turn(message: Message) -> dict[str, Any]:

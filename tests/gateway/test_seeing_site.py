@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import builtins
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +24,7 @@ from upstream_server import upstream_server
 
 from headgate.engine import engine as engine_module
 from headgate.engine.local import LocalModel
+from headgate.engine.text.chat_template import TemplateError
 
 pytestmark = pytest.mark.usefixtures("eyes")
 
@@ -51,6 +54,8 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> None:
             if isinstance(content, list):
                 texts = []
                 for part in content:
+                    if part["type"] == "image" and m["role"] == "tool":
+                        raise TemplateError("the prompt has 0 marks")
                     if part["type"] == "image":
                         p = left.pop(0)
                         texts.append(p.digest.hex()[:4] + "." * (p.pixels.size // 3 // 4096 + 1))
@@ -282,3 +287,48 @@ async def test_without_pillow_a_model_takes_none(
         assert "takes no pictures" in (await refusal(ai, asked(LOOK, shown(RED))))[2]
         await ai.chat.completions.create(**asked(LOOK))
     assert "eyes could see pictures, which takes Pillow: pip install 'headgate[pictures]'" in caplog.text
+
+
+async def test_who_asks_the_same_at_the_same_time_shares_an_answer_and_others_do_not(tiny_checkpoint: Path) -> None:
+    async with seeing(tiny_checkpoint) as (client, ai):
+        ask = ai.chat.completions.with_raw_response.create
+        asking = [ask(**asked(LOOK, shown(file), max_tokens=24)) for file in (RED, RED, OTHER)]
+        found = [raw.headers["x-headgate-cache"] for raw in await asyncio.gather(*asking)]
+        assert sorted(found) == ["exact", "miss", "miss"]
+        assert found[2] == "miss"
+        assert (await gauges(client))["headgate_generation_tokens_total"] == 48
+
+
+async def test_what_functions_show_is_refused_where_the_template_does_not_show_it(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with seeing(tiny_checkpoint) as (_, ai):
+        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        request = asked(LOOK)
+        request["messages"] += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "here"}, shown(RED)]},
+        ]
+        param, code, message = await refusal(ai, request)
+        assert (param, code) == ("messages[2].content[1]", "unsupported_parameter")
+        assert "does not show what functions give" in message
+
+
+async def test_lines_of_a_batch_have_pictures(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with seeing(tiny_checkpoint, storage={"folder": str(tmp_path)}) as (_, ai):
+        said = await ai.chat.completions.create(**asked(LOOK, shown(RED)))
+        lines = [
+            json.dumps({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body})
+            for name, body in (("good", asked(LOOK, shown(RED))), ("cut", asked(LOOK, shown(RED[:60]))))
+        ]
+        file = await ai.files.create(file=("in.jsonl", "\n".join(lines).encode()), purpose="batch")
+        batch = await ai.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+        async with asyncio.timeout(20):
+            while batch.status not in ("completed", "failed"):
+                batch = await ai.batches.retrieve(batch.id)
+        assert batch.output_file_id is not None
+        assert batch.error_file_id is not None
+        good = json.loads((await ai.files.content(batch.output_file_id)).text)["response"]["body"]
+        assert good["choices"][0]["message"]["content"] == said.choices[0].message.content
+        bad = json.loads((await ai.files.content(batch.error_file_id)).text)["response"]["body"]
+        assert (bad["error"]["param"], bad["error"]["code"]) == ("messages[0].content[1]", "image_parse_error")
