@@ -49,7 +49,7 @@ class ServerSettings(Section):
     max_picture_bytes: ByteSize = Field(
         default=ByteSize(1 << 30),
         gt=0,
-        description="Memory of pictures as models take them, of all requests that wait and run; then such requests get 503.",
+        description="Memory of all pictures as models take them, until their answers are whole; further ones get 503.",
     )
     replicas: int = Field(
         default=1,

@@ -299,9 +299,7 @@ async def test_who_asks_the_same_at_the_same_time_shares_an_answer_and_others_do
         assert (await gauges(client))["headgate_generation_tokens_total"] == 48
 
 
-async def test_what_functions_show_is_refused_where_the_template_does_not_show_it(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_functions_show_is_refused_where_the_template_does_not_show_it(tiny_checkpoint: Path) -> None:
     async with seeing(tiny_checkpoint) as (_, ai):
         call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         request = asked(LOOK)
