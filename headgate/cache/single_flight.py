@@ -57,10 +57,13 @@ class SingleFlight(Generic[T]):
             return
         # Taken off at once: who comes from now on begins a new flight and never joins a dying one.
         self._land(key, flight)
-        if flight.task is not None and not flight.task.done():
-            flight.task.cancel()
+        # What ended it has the frames of all that it ran, and those have the flight: nothing in such a circle, pictures
+        # and prompts above all, is free before the collector comes by.
+        task, flight.task, flight.error = flight.task, None, None
+        if task is not None and not task.done():
+            task.cancel()
             # wait() neither raises the producer's error nor passes our own cancellation on to it.
-            await asyncio.wait([flight.task])
+            await asyncio.wait([task])
 
     async def _fly(self, key: str, flight: _Flight[T], start: Callable[[], AsyncIterator[T]]) -> None:
         try:

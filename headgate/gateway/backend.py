@@ -48,9 +48,9 @@ from headgate.gateway.parts import (
     embedder_folder,
     fingerprint_secret,
     make_audits,
-    picture_decoder,
 )
 from headgate.gateway.passing import Passing
+from headgate.gateway.pictures import PictureDecoder, PictureLimits
 from headgate.gateway.pipeline import Road
 from headgate.gateway.quality import Learned, learned
 from headgate.gateway.routes import Routes
@@ -302,7 +302,7 @@ class Loader:
         settings = self._settings
         tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
         models = self._engine.models
-        pictures = picture_decoder(settings.server, [m.id for m in settings.local if models[m.id].info.sees])
+        pictures = PictureDecoder(PictureLimits.of(settings.server))
         local = [
             LocalDestination(models[m.id], lacks=m.lacks, sleep=m.sleep, pictures=pictures) for m in settings.local
         ]

@@ -12,13 +12,16 @@ from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.generation import SamplingDefaults
 from headgate.engine.models.loading import read_facts
 from headgate.engine.text.chat_template import ChatTemplate
-from headgate.engine.text.folder import text_revision
+from headgate.engine.text.folder import read_object, text_revision
+from headgate.engine.text.picture_reader import PictureReader
+from headgate.engine.text.picture_tokens import KINDS
 from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import tool_format
 from headgate.gateway.checkpoints import adapter_path, model_path
 from headgate.gateway.destinations import Destination, Live, Prepared
 from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.pictures import PictureDecoder, PictureLimits
 from headgate.gateway.plan import Plan
 from headgate.gateway.quality import learned
 from headgate.gateway.request import ChatRequest
@@ -57,7 +60,19 @@ class ConfiguredModel(LocalDestination):
         return 0
 
 
-def configured_model(section: ModelSection, engine: EngineSection) -> ConfiguredModel:
+def _eyes(folder: Path, tokenizer: Tokenizer) -> PictureReader | None:
+    """What reads pictures for a model that sees, as far as its files tell."""
+    if read_object(folder / "config.json", required=True).get("model_type") not in KINDS:
+        return None
+    try:
+        return PictureReader.load(folder, tokenizer)
+    except (ImportError, OSError, ValueError):
+        return None
+
+
+def configured_model(
+    section: ModelSection, engine: EngineSection, pictures: PictureDecoder | None = None
+) -> ConfiguredModel:
     """A configured model by the files of its checkpoint, none of whose weights are read, and of its adapter.
 
     Raises:
@@ -67,7 +82,7 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
     facts = read_facts(folder, adapter_path(section))
     read_bytes = facts.active_parameters * _WIDTHS[section.weights]
     template, tokenizer = ChatTemplate.load(folder), Tokenizer.load(folder)
-    thinking = thinks(template, tokenizer)
+    thinking, eyes = thinks(template, tokenizer), _eyes(folder, tokenizer)
     info = ModelInfo(
         name=section.id,
         path=str(folder),
@@ -91,9 +106,10 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
         max_step_tokens=engine.max_step_tokens,
         tool_calls=tool_format(template, section.tool_calls, harmony=thinking == "harmony"),
         thinks=thinking,
+        sees=eyes is not None,
     )
-    model = LocalModel(info, tokenizer, template, StepLoop())
-    return ConfiguredModel(model, lacks=section.lacks)
+    model = LocalModel(info, tokenizer, template, StepLoop(), pictures=eyes)
+    return ConfiguredModel(model, lacks=section.lacks, pictures=pictures)
 
 
 async def configured_routes(settings: Settings, embedder_folder: Path | None) -> Routes:
@@ -103,7 +119,8 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
         CheckpointError, TokenizerError: a model's files are missing or damaged.
         QualityError: what was learned of the models cannot be used as the settings want it.
     """
-    destinations: list[Destination] = [configured_model(section, settings.engine) for section in settings.local]
+    pictures = PictureDecoder(PictureLimits.of(settings.server))
+    destinations: list[Destination] = [configured_model(m, settings.engine, pictures) for m in settings.local]
     destinations += [UpstreamDestination(u) for u in settings.upstreams if "chat" in u.serves]
     tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
     found = learned(settings, embedder_folder)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headgate.cache.audit import Auditor
@@ -20,14 +19,11 @@ from headgate.engine.settings import EngineSettings
 from headgate.gateway.audits import Audits
 from headgate.gateway.cache_settings import CacheSection, SemanticCacheSection
 from headgate.gateway.embedding_model import model_folder
-from headgate.gateway.pictures import PictureDecoder, PictureLimits
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.secret_reference import read_secret, resolved
-from headgate.gateway.settings import ServerSettings, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.telemetry.sections import OtelSection
-
-logger = logging.getLogger("headgate.gateway")
 
 _LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)
 """Log odds above the certified threshold to which audits raise what is served, a step each breach."""
@@ -63,20 +59,6 @@ def make_engine(settings: Settings) -> Engine:
             kv_disk_bytes=section.kv_disk_bytes,
         )
     )
-
-
-def picture_decoder(section: ServerSettings, seeing: Sequence[str]) -> PictureDecoder | None:
-    """What decodes pictures for the models that see; None where there are none, or nothing to decode with."""
-    if not seeing:
-        return None
-    try:
-        return PictureDecoder(PictureLimits(section.max_pictures, section.max_pixels, int(section.max_picture_bytes)))
-    except ImportError:
-        logger.warning(
-            "%s could see pictures, which takes Pillow: pip install 'headgate[pictures]'. Until then they take none",
-            ", ".join(seeing),
-        )
-        return None
 
 
 def embedder_folder(settings: Settings) -> tuple[Path | None, str]:

@@ -23,6 +23,7 @@ from headgate.engine.text.pictures import Picture as Decoded
 from headgate.engine.text.pictures import Sight
 from headgate.gateway.aside import one_by_one
 from headgate.gateway.attachments import Picture
+from headgate.gateway.settings import ServerSettings
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class PictureLimits:
     pictures: int
     pixels: int
     nbytes: int
+
+    @classmethod
+    def of(cls, section: ServerSettings) -> PictureLimits:
+        """Those of the configuration."""
+        return cls(section.max_pictures, section.max_pixels, int(section.max_picture_bytes))
 
 
 class Shown(msgspec.Struct, frozen=True, weakref=True, eq=False):
@@ -65,9 +71,6 @@ class PictureDecoder:
     """Decodes the pictures of requests, for whichever model. Belongs to one event loop."""
 
     def __init__(self, limits: PictureLimits) -> None:
-        """ImportError where Pillow is not installed."""
-        from PIL import GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin  # noqa: F401
-
         self._limits = limits
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._held: WeakSet[Shown] = WeakSet()
@@ -138,7 +141,8 @@ class PictureDecoder:
 
     def _opened(self, data: bytes, place: str) -> ImageFile:
         """A file whose head has been read."""
-        from PIL import Image, UnidentifiedImageError
+        # Not at the top: no model sees where Pillow is not installed.
+        from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
         try:
             return Image.open(BytesIO(data), formats=_FORMATS)

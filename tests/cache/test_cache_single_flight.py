@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -238,3 +240,39 @@ async def test_a_subscription_knows_whether_it_would_have_to_wait() -> None:
         producer.queue.put_nowait(3)
         assert await anext(items) == 3
     assert not items.pending
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_a_generation_held_is_free_once_nobody_listens(fails: bool) -> None:
+    """Without the garbage collector: a prompt's pictures are megabytes."""
+
+    class Pictures:
+        pass
+
+    flights, held = SingleFlight[int](), list[weakref.ref[Pictures]]()
+
+    async def run() -> AsyncIterator[int]:
+        pictures = Pictures()
+        held.append(weakref.ref(pictures))
+        yield 1
+        if fails:
+            raise ValueError("broken")
+        await asyncio.Event().wait()
+        del pictures
+
+    async def ask() -> None:
+        async with flights.subscribe("key", run) as items:
+            async for _ in items:
+                if not fails:
+                    return
+
+    gc.disable()
+    try:
+        asking = asyncio.create_task(ask())
+        await asyncio.wait([asking])
+        assert (asking.exception() is not None) == fails
+        del asking
+        await asyncio.sleep(0)
+        assert [one() for one in held] == [None]
+    finally:
+        gc.enable()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from gateway_site import Serve, forget_environment, site
+from seeing_models import write_seeing
 
 from headgate.routing.classes import TaskClassifier
 
@@ -25,3 +26,9 @@ async def serve(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Async
     forget_environment(monkeypatch)
     async with AsyncExitStack() as stack:
         yield lambda **sections: stack.enter_async_context(site(tiny_checkpoint, **sections))
+
+
+@pytest.fixture(scope="session")
+def seeing_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Mistral 3 that sees pictures, by at most 16 squares of each."""
+    return write_seeing(tmp_path_factory.mktemp("seeing"), "mistral3")

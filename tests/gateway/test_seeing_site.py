@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import builtins
+import importlib.util
 import json
 import logging
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anthropic
+import numpy as np
 import openai
 import pytest
-from gateway_site import Client, forget_environment, gauges, site
+from gateway_site import Client, forget_environment, gauges, site, until
 from pictures_made import data_url, file_of, gradient, hollow_png, shown
+from seeing_models import TEMPLATE, write_seeing
 from team_files import key, write_team
 from upstream_gateway import KEY
 from upstream_server import upstream_server
 
-from headgate.engine import engine as engine_module
-from headgate.engine.local import LocalModel
-from headgate.engine.text.chat_template import TemplateError
-
-pytestmark = pytest.mark.usefixtures("eyes")
+from headgate.gateway import keys
+from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.request import CacheControl
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.chat import parse_chat
 
 LOOK = {"type": "text", "text": "What is this?"}
 RED, OTHER = file_of(gradient(40, 28)), file_of(gradient(40, 28, seed=3))
@@ -38,34 +40,6 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_environment(monkeypatch)
     monkeypatch.setenv("UP_KEY", KEY)
     monkeypatch.setenv("RED_KEY", "secret-of-red")
-
-
-@pytest.fixture
-def eyes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """STAND-IN."""
-    made = engine_module.model_info
-    monkeypatch.setattr(engine_module, "model_info", lambda *a, **k: replace(made(*a, **k), sees=True))
-
-    async def look(self: LocalModel, messages: Any, tools: Any, pictures: Any, *, most: Any, **extra: Any) -> Any:
-        left = list(pictures)
-        told = []
-        for m in messages:
-            content = m["content"]
-            if isinstance(content, list):
-                texts = []
-                for part in content:
-                    if part["type"] == "image" and m["role"] == "tool":
-                        raise TemplateError("the prompt has 0 marks")
-                    if part["type"] == "image":
-                        p = left.pop(0)
-                        texts.append(p.digest.hex()[:4] + "." * (p.pixels.size // 3 // 4096 + 1))
-                    else:
-                        texts.append(part["text"])
-                content = "".join(texts)
-            told.append({**m, "content": content})
-        return await self.render_chat(told, tools, most=most, **extra), ()
-
-    monkeypatch.setattr(LocalModel, "look", look)
 
 
 @asynccontextmanager
@@ -92,8 +66,8 @@ async def refusal(ai: openai.AsyncOpenAI, request: Any) -> tuple[str | None, str
     return error["param"], error["code"], error["message"]
 
 
-async def test_a_chat_with_a_picture_is_answered_streamed_and_not(tiny_checkpoint: Path) -> None:
-    async with seeing(tiny_checkpoint) as (_, ai):
+async def test_a_chat_with_a_picture_is_answered_streamed_and_not(seeing_checkpoint: Path) -> None:
+    async with seeing(seeing_checkpoint) as (_, ai):
         request = asked(LOOK, shown(RED), extra_headers={"cache-control": "no-cache"})
         whole = await ai.chat.completions.create(**request)
         text = whole.choices[0].message.content
@@ -105,8 +79,8 @@ async def test_a_chat_with_a_picture_is_answered_streamed_and_not(tiny_checkpoin
         assert whole.usage.prompt_tokens > bare.usage.prompt_tokens, "its tokens count, as they are"
 
 
-async def test_the_same_picture_is_found_again_and_another_never(tiny_checkpoint: Path) -> None:
-    async with seeing(tiny_checkpoint) as (_, ai):
+async def test_the_same_picture_is_found_again_and_another_never(seeing_checkpoint: Path) -> None:
+    async with seeing(seeing_checkpoint) as (_, ai):
         for parts, verdict in (
             ((LOOK, shown(RED)), "miss"), ((LOOK, shown(RED)), "exact"), ((LOOK, shown(OTHER)), "miss"),
             ((shown(RED), LOOK), "miss"), ((LOOK, shown(RED, detail="low")), "miss"), ((LOOK, shown(OTHER)), "exact"),
@@ -116,8 +90,8 @@ async def test_the_same_picture_is_found_again_and_another_never(tiny_checkpoint
             assert raw.headers["x-headgate-cache"] == verdict
 
 
-async def test_what_nobody_can_see_is_refused_by_its_place(tiny_checkpoint: Path) -> None:
-    async with seeing(tiny_checkpoint, server={"max_pictures": 3, "max_pixels": 1_500_000}) as (client, ai):
+async def test_what_nobody_can_see_is_refused_by_its_place(seeing_checkpoint: Path) -> None:
+    async with seeing(seeing_checkpoint, server={"max_pictures": 3, "max_pixels": 1_500_000}) as (client, ai):
         for parts, place, code in (
             ((LOOK, shown(RED[:60])), 1, "image_parse_error"),
             ((shown(RED), shown(b"MZ nothing")), 1, "invalid_image_format"),
@@ -135,26 +109,30 @@ async def test_what_nobody_can_see_is_refused_by_its_place(tiny_checkpoint: Path
         assert not {"code 200", "code 500"} & set(await gauges(client))
 
 
-async def test_little_detail_takes_fewer_tokens(tiny_checkpoint: Path) -> None:
-    async with seeing(tiny_checkpoint) as (_, ai):
-        high, low = [
-            (await ai.chat.completions.create(**asked(LOOK, shown(LARGE, detail=detail)))).usage
-            for detail in ("high", "low")
-        ]
-        assert high is not None
-        assert low is not None
-        assert low.prompt_tokens < high.prompt_tokens
+async def test_little_detail_takes_fewer_tokens(seeing_checkpoint: Path, tmp_path: Path) -> None:
+    sharp = shutil.copytree(seeing_checkpoint, tmp_path / "sharp")
+    processor = json.loads((sharp / "preprocessor_config.json").read_text())
+    (sharp / "preprocessor_config.json").write_text(json.dumps({**processor, "size": {"longest_edge": 700}}))
+    async with seeing(sharp) as (client, _):
+        counts = []
+        for detail in ("high", "low"):
+            body = {"model": "eyes", "messages": asked(shown(LARGE, detail=detail))["messages"]}
+            async with client.post("/tokenize", json=body) as reply:
+                counts.append((await reply.json())["count"])
+        # 25 and 19 rows of as many squares of 28 pixels, and the end of each row.
+        assert counts[0] - counts[1] == 25 * 26 - 19 * 20
 
 
-async def test_auto_leads_to_who_sees(tiny_checkpoint: Path) -> None:
+async def test_auto_leads_to_who_sees(seeing_checkpoint: Path, tiny_checkpoint: Path) -> None:
     models = [
-        {"id": "blind", "path": str(tiny_checkpoint), "tier": "small", "lacks": ["vision"]},
-        {"id": "eyes", "path": str(tiny_checkpoint), "tier": "large"},
+        {"id": "blind", "path": str(tiny_checkpoint), "tier": "small"},
+        {"id": "shut", "path": str(seeing_checkpoint), "tier": "large", "lacks": ["vision"]},
+        {"id": "eyes", "path": str(seeing_checkpoint), "tier": "large"},
     ]
     async with upstream_server() as fake:
         upstreams = [{"id": "up", "base_url": fake.url, "model": "m", "tier": "large"}]
         sections: dict[str, Any] = {"models": models, "upstreams": upstreams}
-        async with seeing(tiny_checkpoint, **sections) as (client, ai):
+        async with seeing(seeing_checkpoint, **sections) as (client, ai):
             for model in ("auto", "large", "small"):
                 raw = await ai.chat.completions.with_raw_response.create(**asked(LOOK, shown(RED), model=model))
                 assert raw.headers["x-headgate-model"] == "eyes"
@@ -163,24 +141,25 @@ async def test_auto_leads_to_who_sees(tiny_checkpoint: Path) -> None:
                 report = await reply.json()
             assert (report["model"], report["fallbacks"]) == ("eyes", [])
             excluded = {weighed["model"]: weighed["excluded"] for weighed in report["destinations"]}
-            assert excluded == {"blind": "lacks_vision", "eyes": "", "up": "lacks_vision"}
-            param, _, message = await refusal(ai, asked(LOOK, shown(RED), model="blind"))
-            assert param == "messages[0].content[1]"
-            assert message.endswith("the model 'blind' takes no pictures. Models that do: 'eyes'.")
+            assert excluded == dict.fromkeys(("blind", "shut", "up"), "lacks_vision") | {"eyes": ""}
+            for model in ("blind", "shut"):
+                param, _, message = await refusal(ai, asked(LOOK, shown(RED), model=model))
+                assert param == "messages[0].content[1]"
+                assert message.endswith(f"the model '{model}' takes no pictures. Models that do: 'eyes'.")
             # What is wrong with a picture is said, and not that the others take none.
             for model in ("auto", "small", "large"):
                 assert (await refusal(ai, asked(LOOK, shown(RED[:60]), model=model)))[1] == "image_parse_error"
 
 
 async def test_a_url_leads_to_an_upstream_that_fetches_and_a_broken_model_to_one_that_sees(
-    tiny_checkpoint: Path,
+    seeing_checkpoint: Path,
 ) -> None:
     async with upstream_server() as fake:
         upstreams = [{"id": "up", "base_url": fake.url, "model": "m", "inputs": ["image"], "input_urls": True}]
-        models = [{"id": "eyes", "path": str(tiny_checkpoint), "tier": "large"}]
+        models = [{"id": "eyes", "path": str(seeing_checkpoint), "tier": "large"}]
         upstreams[0]["tier"] = "large"
         sections = {"models": models, "upstreams": upstreams, "server": {"max_pictures": 1}}
-        async with seeing(tiny_checkpoint, **sections) as (_, ai):
+        async with seeing(seeing_checkpoint, **sections) as (_, ai):
             away = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
             for parts in ((LOOK, away), (shown(RED), shown(OTHER))):
                 raw = await ai.chat.completions.with_raw_response.create(**asked(*parts, model="auto"))
@@ -188,9 +167,9 @@ async def test_a_url_leads_to_an_upstream_that_fetches_and_a_broken_model_to_one
             assert len(fake.asked) == 2
 
 
-async def test_tokens_are_counted_as_they_are(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_tokens_are_counted_as_they_are(seeing_checkpoint: Path, tmp_path: Path) -> None:
     write_team(tmp_path, "red", key("red"), limits={"tokens_per_minute": 300})
-    async with seeing(tiny_checkpoint, teams=tmp_path) as (client, _):
+    async with seeing(seeing_checkpoint, teams=tmp_path) as (client, _):
         headers = {"Authorization": "Bearer secret-of-red", "cache-control": "no-store"}
         body = asked(LOOK, shown(RED))
         async with client.post("/v1/chat/completions", json=body, headers=headers) as reply:
@@ -206,7 +185,8 @@ async def test_tokens_are_counted_as_they_are(tiny_checkpoint: Path, tmp_path: P
         said = {"model": "eyes", "messages": [{"role": "user", "content": [LOOK, image]}]}
         async with client.post("/v1/messages/count_tokens", json=said, headers=headers) as reply:
             assert (await reply.json())["input_tokens"] == used
-        async with client.post("/v1/chat/completions", json=asked(LOOK, shown(LARGE)), headers=headers) as reply:
+        many = asked(LOOK, *[shown(LARGE)] * 15)
+        async with client.post("/v1/chat/completions", json=many, headers=headers) as reply:
             error = (await reply.json())["error"]
             assert (reply.status, error["code"]) == (429, "rate_limit_exceeded")
         async with client.post("/tokenize", json={**counted, "messages": asked(shown(b"x"))["messages"]},
@@ -215,14 +195,14 @@ async def test_tokens_are_counted_as_they_are(tiny_checkpoint: Path, tmp_path: P
             assert (reply.status, error["param"]) == (400, "messages[0].content[0]")
 
 
-async def test_a_picture_that_leaves_no_room_is_too_long_a_prompt(tiny_checkpoint: Path) -> None:
-    models = [{"id": "eyes", "path": str(tiny_checkpoint), "tier": "large", "context_length": 128}]
-    async with seeing(tiny_checkpoint, models=models) as (_, ai):
-        assert (await refusal(ai, asked(LOOK, shown(LARGE))))[:2] == ("messages", "context_length_exceeded")
+async def test_a_picture_that_leaves_no_room_is_too_long_a_prompt(seeing_checkpoint: Path) -> None:
+    models = [{"id": "eyes", "path": str(seeing_checkpoint), "tier": "large", "context_length": 128}]
+    async with seeing(seeing_checkpoint, models=models) as (_, ai):
+        assert (await refusal(ai, asked(LOOK, *[shown(LARGE)] * 7)))[:2] == ("messages", "context_length_exceeded")
 
 
-async def test_anthropics_client_and_responses_show_pictures_too(tiny_checkpoint: Path) -> None:
-    async with seeing(tiny_checkpoint) as (client, ai):
+async def test_anthropics_client_and_responses_show_pictures_too(seeing_checkpoint: Path) -> None:
+    async with seeing(seeing_checkpoint) as (client, ai):
         chat = await ai.chat.completions.create(**asked(LOOK, shown(RED)))
         said = chat.choices[0].message.content
         image: Any = {"type": "input_image", "image_url": data_url(RED)}
@@ -242,7 +222,10 @@ async def test_anthropics_client_and_responses_show_pictures_too(tiny_checkpoint
         async with claude:
             blocks: Any = [LOOK, {"type": "image", "source": source}]
             answer = await claude.messages.create(
-                model="eyes", max_tokens=4, messages=[{"role": "user", "content": blocks}]
+                model="eyes",
+                max_tokens=4,
+                messages=[{"role": "user", "content": blocks}],
+                extra_body={"temperature": 0},
             )
             assert answer.content[0].type == "text"
             assert answer.content[0].text == said
@@ -255,11 +238,11 @@ async def test_anthropics_client_and_responses_show_pictures_too(tiny_checkpoint
 
 
 async def test_nothing_of_a_picture_is_logged(
-    tiny_checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    seeing_checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     write_team(tmp_path, "red", key("red"), logging={"content": "full"})
-    async with seeing(tiny_checkpoint, teams=tmp_path) as (client, _):
+    async with seeing(seeing_checkpoint, teams=tmp_path) as (client, _):
         headers = {"Authorization": "Bearer secret-of-red"}
         for file, status in ((RED, 200), (RED[:60], 400), (b"MZ" + RED, 400)):
             body = asked(LOOK, shown(file))
@@ -273,24 +256,19 @@ async def test_nothing_of_a_picture_is_logged(
 
 
 async def test_without_pillow_a_model_takes_none(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    seeing_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = builtins.__import__
-
-    def importing(name: str, *arguments: Any, **more: Any) -> Any:
-        if name.partition(".")[0] == "PIL":
-            raise ImportError("No module named 'PIL'")
-        return real(name, *arguments, **more)
-
-    monkeypatch.setattr(builtins, "__import__", importing)
-    async with seeing(tiny_checkpoint) as (_, ai):
-        assert "takes no pictures" in (await refusal(ai, asked(LOOK, shown(RED))))[2]
+    caplog.set_level(logging.INFO)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "PIL" else find(name, *rest))
+    async with seeing(seeing_checkpoint) as (_, ai):
+        assert "the model 'eyes' takes no pictures" in (await refusal(ai, asked(LOOK, shown(RED))))[2]
         await ai.chat.completions.create(**asked(LOOK))
-    assert "eyes could see pictures, which takes Pillow: pip install 'headgate[pictures]'" in caplog.text
+    assert "pip install 'headgate[pictures]'" in caplog.text
 
 
-async def test_who_asks_the_same_at_the_same_time_shares_an_answer_and_others_do_not(tiny_checkpoint: Path) -> None:
-    async with seeing(tiny_checkpoint) as (client, ai):
+async def test_who_asks_the_same_at_the_same_time_shares_an_answer_and_others_do_not(seeing_checkpoint: Path) -> None:
+    async with seeing(seeing_checkpoint) as (client, ai):
         ask = ai.chat.completions.with_raw_response.create
         asking = [ask(**asked(LOOK, shown(file), max_tokens=24)) for file in (RED, RED, OTHER)]
         found = [raw.headers["x-headgate-cache"] for raw in await asyncio.gather(*asking)]
@@ -299,21 +277,27 @@ async def test_who_asks_the_same_at_the_same_time_shares_an_answer_and_others_do
         assert (await gauges(client))["headgate_generation_tokens_total"] == 48
 
 
-async def test_what_functions_show_is_refused_where_the_template_does_not_show_it(tiny_checkpoint: Path) -> None:
-    async with seeing(tiny_checkpoint) as (_, ai):
-        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-        request = asked(LOOK)
-        request["messages"] += [
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "here"}, shown(RED)]},
-        ]
+async def test_what_functions_show_is_seen_where_the_template_shows_it(seeing_checkpoint: Path, tmp_path: Path) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    request = asked(LOOK, logprobs=True)
+    request["messages"] += [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "here"}, shown(RED)]},
+    ]
+    async with seeing(seeing_checkpoint) as (_, ai):
+        one = await ai.chat.completions.create(**request)
+        request["messages"][-1]["content"][1] = shown(OTHER)
+        other = await ai.chat.completions.create(**request)
+        assert one.choices[0].logprobs != other.choices[0].logprobs
+    as_text = TEMPLATE.replace("m['content'] is string", "m['content'] is string or m['role'] == 'tool'")
+    async with seeing(write_seeing(tmp_path / "plain", "mistral3", as_text)) as (_, ai):
         param, code, message = await refusal(ai, request)
         assert (param, code) == ("messages[2].content[1]", "unsupported_parameter")
         assert "does not show what functions give" in message
 
 
-async def test_lines_of_a_batch_have_pictures(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    async with seeing(tiny_checkpoint, storage={"folder": str(tmp_path)}) as (_, ai):
+async def test_lines_of_a_batch_have_pictures(seeing_checkpoint: Path, tmp_path: Path) -> None:
+    async with seeing(seeing_checkpoint, storage={"folder": str(tmp_path)}) as (_, ai):
         said = await ai.chat.completions.create(**asked(LOOK, shown(RED)))
         lines = [
             json.dumps({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body})
@@ -330,3 +314,45 @@ async def test_lines_of_a_batch_have_pictures(tiny_checkpoint: Path, tmp_path: P
         assert good["choices"][0]["message"]["content"] == said.choices[0].message.content
         bad = json.loads((await ai.files.content(batch.error_file_id)).text)["response"]["body"]
         assert (bad["error"]["param"], bad["error"]["code"]) == ("messages[0].content[1]", "image_parse_error")
+
+
+async def test_probes_scores_and_the_prefix_cache_see_which_picture_it_is(seeing_checkpoint: Path) -> None:
+    async with seeing(seeing_checkpoint) as (client, _):
+        eyes = client.app[keys.LOADER].backend.routes.destination("eyes")
+        assert isinstance(eyes, LocalDestination)
+        assert eyes.pictures is not None
+        who, none = Principal("red"), CacheControl()
+        one, other = [
+            await eyes.prepare(parse_chat(json.dumps(asked(LOOK, shown(file), shown(LARGE))).encode(), none))
+            for file in (RED, OTHER)
+        ]
+        assert one.prompt == other.prompt, "pictures of one size are the same tokens"
+        assert eyes.resident(one, who) == 0
+        state = await eyes.probe(one, who)
+        assert state is not None
+        assert eyes.resident(one, who) == len(one.prompt) - 1
+        # What stands before the picture is the same, in whole blocks of 16.
+        assert eyes.resident(other, who) <= one.sights[0].start
+        assert eyes.resident(one, Principal("blue")) == 0
+        second = await eyes.probe(other, who)
+        assert second is not None
+        assert not np.array_equal(state, second)
+        scores = [(await eyes.score(prepared, (5, 6), "s", who)).mean for prepared in (one, other)]
+        assert scores[0] != scores[1]
+        assert eyes.pictures.nbytes > 0
+        del one, other
+        assert eyes.pictures.nbytes == 0
+
+
+async def test_prepared_pictures_are_bounded_and_go_with_their_answers(seeing_checkpoint: Path) -> None:
+    async with seeing(seeing_checkpoint, server={"max_picture_bytes": 1}) as (client, ai):
+        stream = await ai.chat.completions.create(**asked(LOOK, shown(RED), max_tokens=400), stream=True)
+        await anext(stream)
+        with pytest.raises(openai.InternalServerError) as caught:
+            await ai.chat.completions.create(**asked(LOOK, shown(OTHER)))
+        assert caught.value.status_code == 503
+        assert "retry-after" in caught.value.response.headers
+        await ai.chat.completions.create(**asked(LOOK))
+        await stream.close()
+        await until(client, lambda found: found["headgate_requests_running"] == 0)
+        await ai.chat.completions.create(**asked(LOOK, shown(OTHER)))

@@ -63,9 +63,14 @@ class TokenizerFolder:
 
 
 def text_revision(folder: Path) -> str:
-    """Equal for folders that turn texts and conversations into the same tokens: a digest of the files that say how."""
+    """Equal for folders that turn texts, conversations and their pictures into the same tokens: a digest of the files
+    that say how.
+    """
     digest = blake2b(digest_size=16)
-    for path in sorted([*folder.glob("*token*.json"), *folder.glob("chat_template*"), *_named_templates(folder)]):
+    named = [
+        path for name in ("*token*.json", "chat_template*", "*processor_config.json") for path in folder.glob(name)
+    ]
+    for path in sorted([*named, *_named_templates(folder)]):
         if path.is_file():
             raw = path.read_bytes()
             digest.update(f"{path.relative_to(folder).as_posix()}:{len(raw)}:".encode())
