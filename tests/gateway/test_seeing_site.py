@@ -17,6 +17,8 @@ import anthropic
 import numpy as np
 import openai
 import pytest
+import yaml
+from click.testing import CliRunner
 from gateway_site import Client, forget_environment, gauges, site, until
 from pictures_made import data_url, file_of, gradient, hollow_png, shown
 from seeing_models import TEMPLATE, write_seeing
@@ -25,6 +27,7 @@ from upstream_gateway import KEY
 from upstream_server import upstream_server
 
 from headgate.gateway import keys
+from headgate.gateway.cli import main
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.request import CacheControl
 from headgate.gateway.teams.keys import Principal
@@ -98,6 +101,7 @@ async def test_what_nobody_can_see_is_refused_by_its_place(seeing_checkpoint: Pa
             ((LOOK, shown(hollow_png(50_000, 50_000))), 1, "image_too_large"),
             ((shown(LARGE), LOOK, shown(LARGE)), 2, "image_too_large"),
             ((LOOK, *[shown(RED)] * 4), 4, "too_many_images"),
+            ((shown(RED), LOOK, shown(file_of(gradient(1, 1)))), 2, "invalid_image"),
         ):
             param, found, message = await refusal(ai, asked(*parts))
             assert (param, found) == (f"messages[0].content[{place}]", code)
@@ -356,3 +360,24 @@ async def test_prepared_pictures_are_bounded_and_go_with_their_answers(seeing_ch
         await stream.close()
         await until(client, lambda found: found["headgate_requests_running"] == 0)
         await ai.chat.completions.create(**asked(LOOK, shown(OTHER)))
+
+
+def test_it_is_explained_without_a_server(seeing_checkpoint: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    models = [
+        {"id": "blind", "path": str(tiny_checkpoint), "tier": "small"},
+        {"id": "eyes", "path": str(seeing_checkpoint), "tier": "large"},
+    ]
+    config, body = tmp_path / "headgate.yaml", tmp_path / "request.json"
+    cache = {"redis": "off", "semantic": {"enabled": False}}
+    config.write_text(yaml.safe_dump({"models": models, "cache": cache, "teams": {"folder": None}}))
+    body.write_text(json.dumps(asked(LOOK, shown(LARGE), model="auto")))
+    told = CliRunner().invoke(main, ["explain", "--request", str(body), "--config", str(config), "--json"])
+    assert told.exit_code == 0, told.output
+    report = json.loads(told.stdout)
+    assert report["model"] == "eyes"
+    weighed = {entry["model"]: entry for entry in report["destinations"]}
+    assert weighed["blind"]["excluded"] == "lacks_vision"
+    assert weighed["eyes"]["price"]["computed_tokens"] > 20, "those of the picture are among them"
+    body.write_text(json.dumps(asked(LOOK, shown(RED[:60]), model="eyes")))
+    told = CliRunner().invoke(main, ["explain", "--request", str(body), "--config", str(config)])
+    assert "'messages[0].content[1]': the picture is damaged or cut off." in told.output
