@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Protocol
 
 import msgspec
@@ -44,10 +45,12 @@ class Prepared(msgspec.Struct, frozen=True):
         """Tokens of the prompt, as far as they are known."""
         return len(self.prompt) or self.estimated_tokens
 
-    @property
-    def sights(self) -> tuple[Sight, ...]:
-        """The pictures, as the model takes them."""
-        return () if self.shown is None else self.shown.sights
+    def sights(self, team: str) -> tuple[Sight, ...]:
+        """The pictures as the model takes them, under digests of the team's own: how soon one is seen must not tell what
+        other teams have shown."""
+        if self.shown is None:
+            return ()
+        return tuple([replace(s, digest=sha256(team.encode() + b"\0" + s.digest).digest()) for s in self.shown.sights])
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ class LocalDestination:
 
     def resident(self, prepared: Prepared, principal: Principal) -> int:
         """Those of the team's blocks that the engine would find."""
-        return self._model.resident(prepared.prompt, principal.team, prepared.sights)
+        return self._model.resident(prepared.prompt, principal.team, prepared.sights(principal.team))
 
     async def probe(self, prepared: Prepared, principal: Principal) -> Vector | None:
         """Reads the prompt, as answering it would: the answer then begins where this ended. It wakes no model."""
@@ -151,7 +151,7 @@ class LocalDestination:
                 tenant=principal.team,
                 weight=weight,
                 priority=priority,
-                sights=prepared.sights,
+                sights=prepared.sights(principal.team),
             )
             return probe.state
         except EngineError as error:
@@ -245,7 +245,7 @@ class LocalDestination:
             continuation,
             tenant=principal.team,
             priority="background",
-            sights=prepared.sights,
+            sights=prepared.sights(principal.team),
         )
 
     async def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
@@ -289,7 +289,7 @@ class LocalDestination:
                 left=left,
                 complete=spoken.complete if spoken.bounded else None,
                 draft=await self._draft(request.draft),
-                sights=prepared.sights,
+                sights=prepared.sights(principal.team),
             )
             try:
                 async for delta in stream:

@@ -26,6 +26,7 @@ from team_files import key, write_team
 from upstream_gateway import KEY
 from upstream_server import upstream_server
 
+from headgate.engine.seeing import Seeing
 from headgate.gateway import keys
 from headgate.gateway.cli import main
 from headgate.gateway.local_destination import LocalDestination
@@ -336,7 +337,7 @@ async def test_probes_scores_and_the_prefix_cache_see_which_picture_it_is(seeing
         assert state is not None
         assert eyes.resident(one, who) == len(one.prompt) - 1
         # What stands before the picture is the same, in whole blocks of 16.
-        assert eyes.resident(other, who) <= one.sights[0].start
+        assert eyes.resident(other, who) <= one.sights("red")[0].start
         assert eyes.resident(one, Principal("blue")) == 0
         second = await eyes.probe(other, who)
         assert second is not None
@@ -346,6 +347,28 @@ async def test_probes_scores_and_the_prefix_cache_see_which_picture_it_is(seeing
         assert eyes.pictures.nbytes > 0
         del one, other
         assert eyes.pictures.nbytes == 0
+
+
+async def test_what_a_model_saw_for_a_team_is_looked_at_again_for_another(
+    seeing_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLUE_KEY", "secret-of-blue")
+    write_team(tmp_path, "red", key("red"))
+    write_team(tmp_path, "blue", key("blue"))
+    real, looks = Seeing.look, list[None]()
+
+    def look(self: Seeing, *sights: Any) -> Any:
+        looks.append(None)
+        return real(self, *sights)
+
+    monkeypatch.setattr(Seeing, "look", look)
+    async with seeing(seeing_checkpoint, teams=tmp_path) as (client, _):
+        for team, text, count in (("red", "a", 1), ("red", "b", 1), ("blue", "a", 2), ("blue", "b", 2)):
+            headers = {"Authorization": f"Bearer secret-of-{team}"}
+            body = asked({"type": "text", "text": text}, shown(RED))
+            async with client.post("/v1/chat/completions", json=body, headers=headers) as reply:
+                assert reply.status == 200
+            assert len(looks) == count
 
 
 async def test_prepared_pictures_are_bounded_and_go_with_their_answers(seeing_checkpoint: Path) -> None:
