@@ -46,8 +46,9 @@ class Prepared(msgspec.Struct, frozen=True):
         return len(self.prompt) or self.estimated_tokens
 
     def sights(self, team: str) -> tuple[Sight, ...]:
-        """The pictures as the model takes them, under digests of the team's own: how soon one is seen must not tell what
-        other teams have shown."""
+        """The pictures as the model takes them, under digests of the team's own: how soon one is seen must not tell
+        what other teams have shown.
+        """
         if self.shown is None:
             return ()
         return tuple([replace(s, digest=sha256(team.encode() + b"\0" + s.digest).digest()) for s in self.shown.sights])
