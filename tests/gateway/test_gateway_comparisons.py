@@ -14,6 +14,7 @@ from road_site import ASK, Site
 
 from headgate.engine.judged import Score
 from headgate.engine.request import Finish, TokenScore
+from headgate.gateway.attachments import Picture
 from headgate.gateway.comparisons import Comparisons, compared_pair
 from headgate.gateway.destinations import Prepared
 from headgate.gateway.lessons import Pair
@@ -133,6 +134,17 @@ async def test_what_a_user_says_of_an_answer_is_a_lesson_about_who_gave_it(tmp_p
         assert tried == Attempt(right, 2, OUTCOME.device_s)
         assert untried is None
     assert bad.rows.shape == (1, 4 + len(SURFACE))
+
+
+async def test_an_answer_to_a_picture_teaches_nothing(tmp_path: Path) -> None:
+    async with compared(tmp_path / "outcomes.jsonl", says("small-1", "4"), says("large-1", "5")) as (site, made):
+        plan = await site.routes.plan(replace(ASK, model="auto", messages=(Message("user", QUESTION),)), None, WILLING)
+        parts = (QUESTION, Picture("data:image/png;base64,QUJD"))
+        for message, drawn in ((Message("user", QUESTION, parts=parts), 0), (Message("user", QUESTION), 1)):
+            request = replace(ASK, model="auto", messages=(message,))
+            made.answered(request, WILLING, plan, "small-1", [Choice(0, "4", (), "stop", (1, 2))], OUTCOME)
+            assert made.states.get("drawn", 0) == drawn
+        assert await made.lessons.rated("willing", "small-1", plan.features, 1.0, "ann")
 
 
 async def test_a_lesson_is_about_the_answer_that_was_rated_and_no_other_to_the_same_question(tmp_path: Path) -> None:
