@@ -19,6 +19,7 @@ from headgate.engine.ahead import AheadDecoder
 from headgate.engine.cpu_time import bounded_threads
 from headgate.engine.describing import adapted_info, model_info
 from headgate.engine.device import computing_on, open_device
+from headgate.engine.drafting import Served, have_drafted
 from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, UnknownModel, lacks_memory
 from headgate.engine.graphs import Recorder, recorder
 from headgate.engine.kernels.choice import choose_kernels, row_kernels
@@ -250,11 +251,15 @@ class Engine:
         if blocks < 1 or (state and not states):
             least = 2 * max(block, state) if state else block
             raise CheckpointError(f"kv_bytes {budget} holds no block{' and state' * bool(state)}; {least} is the least")
+        served = dict[str, Served]()
         for spec, decoder, tokenizer in loaded:
-            model = self._serve(spec, decoder, tokenizer, blocks, states, per_token)
+            lane, model = self._serve(spec, decoder, tokenizer, blocks, states, per_token)
+            served[spec.name] = Served(lane, decoder.decoder.spec, tokenizer)
             self._models[spec.name] = self._lanes[spec.name] = model
             for name, facts in decoder.adapters.items():
                 self._models[name] = model.adapted(adapted_info(model.info, name, facts))
+        for spec, _, _ in loaded:
+            have_drafted(spec, served)
 
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         try:
@@ -313,7 +318,7 @@ class Engine:
         blocks: int,
         states: int,
         per_token: int,
-    ) -> LocalModel:
+    ) -> tuple[Lane, LocalModel]:
         """`per_token`: bytes of all models' keys and values of a token each."""
         settings, decoder = self._settings, loaded.decoder
         context_length = _context_length(spec, loaded)
@@ -363,6 +368,7 @@ class Engine:
             eos_ids=tokenizer.eos_ids,
             clock=self._clock,
             adapters={name: facts.revision for name, facts in loaded.adapters.items()},
+            lookup=settings.prompt_lookup and not ahead,
         )
         on_gpu = self.device.type == "cuda"
         sleeper = Sleeper(
@@ -387,7 +393,7 @@ class Engine:
         info = model_info(
             spec, loaded, tokenizer, template, settings, context_length=lane.context_length, device=self.device
         )
-        return LocalModel(info, tokenizer, template, self._loop, sleeper, pictures)
+        return lane, LocalModel(info, tokenizer, template, self._loop, sleeper, pictures)
 
     def _tables(
         self,

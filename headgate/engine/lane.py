@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from headgate.engine.chunk import Chunk
 from headgate.engine.errors import lacks_memory
@@ -27,7 +28,8 @@ from headgate.engine.runner import Probed, Runner, Sampled, Scored
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.seeing import Seeing, differs, wanted
 from headgate.engine.sequence import Sequence
-from headgate.engine.speculation.planner import Planner
+from headgate.engine.speculation.drafter import Drafter
+from headgate.engine.speculation.proposing import Proposed, Proposing
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
 from headgate.engine.text.pictures import Sight, told_apart
@@ -55,9 +57,11 @@ class Lane:
         clock: Callable[[], float],
         cpu_clock: Callable[[], float] = time.thread_time,
         adapters: Mapping[str, str] | None = None,
+        lookup: bool = False,
     ) -> None:
         """`cpu_clock` gives the seconds that the calling thread has computed. `adapters`: models of this lane besides
-        the one that has it, in the order of their numbers from 1 on, and what changes when their files do.
+        the one that has it, in the order of their numbers from 1 on, and what changes when their files do. `lookup`:
+        see Proposing.
         """
         self.adapters = LaneAdapters.of(adapters or {})
         self._held = 0
@@ -73,7 +77,7 @@ class Lane:
         self._counts = LaneCounts()
         self._noise = random.Random()
         self._pace = math.inf  # seconds of a step, by the latest without proposed tokens
-        self._planner = Planner()
+        self._proposing = Proposing(lookup=lookup)
         self._sequences: dict[str, list[Sequence]] = {}
         self._stalled = -1  # revision of the scheduler for which nothing can be computed before a load ends
         tables, self._tiers = scheduler.tables, scheduler.tiers
@@ -120,7 +124,7 @@ class Lane:
     @property
     def stats(self) -> ModelStats:
         """Current figures; consistent to within one step when read from another thread."""
-        return self._counts.stats(self._scheduler, self._runner)
+        return self._counts.stats(self._scheduler, self._runner, self._proposing.counts)
 
     def resident(self, tenant: str, prompt: tuple[int, ...], model: str = "", sights: tuple[Sight, ...] = ()) -> int:
         """Tokens of a prompt that need not be computed for a model; may be asked from another thread."""
@@ -130,6 +134,12 @@ class Lane:
     def longest(self, request: Request) -> int:
         """Most tokens of a sequence of its: a probe looks at its whole prompt, which has to be there."""
         return self._most_probed if request.probe else self.context_length
+
+    def draft_for(self, large: Lane, vocab_size: int) -> None:
+        """Have this lane's model draft for another's. `vocab_size`: the lesser one of both models."""
+        large._proposing.draft_with(
+            Drafter(self._scheduler, lambda: self._runner, context_length=self.context_length, vocab_size=vocab_size)
+        )
 
     def submit(self, request: Request, submitted_at: float) -> None:
         """Queue the request's choices. Later choices wait for the first one's prompt pass and share its blocks."""
@@ -158,6 +168,7 @@ class Lane:
                 submitted_at=submitted_at,
             )
             self._arrivals += 1
+            self._proposing.begin(sequence)
             choices.append(sequence)
             self._scheduler.add(sequence)
         self._sequences[request.id] = choices
@@ -259,8 +270,8 @@ class Lane:
             if not chunks:
                 return failed
             sees, started = any(map(differs, chunks)), self._clock()
-        chunks, proposing = self._propose(chunks)
-        most, ahead, repeats = 1, 0, not proposing and not sees and runner.repeats(chunks)
+        chunks, proposed = self._propose(chunks)
+        most, ahead, repeats = 1, 0, not proposed and not sees and runner.repeats(chunks)
         if repeats:
             ahead = runner.ahead(chunks)
             if run_s:
@@ -288,20 +299,19 @@ class Lane:
         returned, now = self._cpu_clock(), self._clock()
         counted = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) if most > 1 else 1
         steps = counted or 1
-        self._planner.see(chunks, steps, now - started)
+        self._proposing.see(chunks, proposed, steps, now - started)
         if most > 1:
             # Where nobody has a token, any of the blocks may have been written to, and has to be wiped.
             chunks = self._scheduler.repeated(chunks, steps, min(most, steps + ahead) if counted else most)
         self._account(chunks, steps, now - started)
-        if not proposing:
+        if not proposed and not proposed.read:
             self._pace = (now - started) / steps
         for one in sampled:
             if isinstance(one, Sampled):
                 one.sequence.tokens.extend(one.tokens)
-                if one.sequence.draft is not None:
-                    one.sequence.draft.follow(one.sequence.tokens, len(one.tokens), proposing.get(one.sequence, 0))
+                self._proposing.follow(one, proposed)
         # Logits may be broken by a proposed token; whether the answer's own are, the next step will show.
-        sampled = [s for s in sampled if not s.broken or s.sequence not in proposing]
+        sampled = [s for s in sampled if not s.broken or s.sequence not in proposed.tokens]
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
@@ -330,19 +340,23 @@ class Lane:
         }
         assert listed == held, "the lane and the scheduler hold different sequences"
 
-    def _propose(self, chunks: list[Chunk]) -> tuple[list[Chunk], dict[Sequence, int]]:
-        """The step with proposed tokens, if there are any that it gains by; and how many, by sequence.
+    def _propose(self, chunks: list[Chunk]) -> tuple[list[Chunk], Proposed]:
+        """The step with proposed tokens, if there are any that it gains by.
 
         None where the model keeps a state: it cannot be taken back to a token before those that do not hold.
         """
         if self._scheduler.tables.states is not None:
-            return chunks, {}
+            return chunks, Proposed()
         room = self._scheduler.room.tokens - sum(chunk.count for chunk in chunks)
-        plan = self._planner.plan(chunks, room)
-        if not plan:
-            return chunks, {}
-        chunks = [self._scheduler.draft(c, plan[at]) if at in plan else c for at, c in enumerate(chunks)]
-        return chunks, {chunk.sequence: len(chunk.drafted) for chunk in chunks if chunk.drafted}
+        proposed = self._proposing.propose(chunks, room)
+        if not proposed:
+            return chunks, proposed
+        chunks = [
+            self._scheduler.draft(c, proposed.tokens[c.sequence]) if c.sequence in proposed.tokens else c
+            for c in chunks
+        ]
+        # There may be blocks for fewer of them.
+        return chunks, replace(proposed, tokens={c.sequence: c.drafted for c in chunks if c.drafted})
 
     def _look(self, seeing: Seeing, chunks: list[Chunk]) -> tuple[list[Chunk], list[Delta]]:
         """What of the step can be computed once one picture was looked at, if any has to be; whose picture cannot be
@@ -436,6 +450,7 @@ class Lane:
         discard: bool = False,
     ) -> Delta:
         now = self._clock()
+        self._proposing.end(sequence)
         freed = self._scheduler.remove(sequence, discard=discard)
         if discard and self._runner is not None:
             self._runner.discard(freed, self._scheduler.tables.unused_pages(freed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -49,8 +50,8 @@ class LaneCounts:
         if sequence.background:
             self.background_seconds += seconds
 
-    def stats(self, scheduler: Scheduler, runner: Runner | None) -> ModelStats:
-        """Current figures; consistent to within one step when read from another thread."""
+    def stats(self, scheduler: Scheduler, runner: Runner | None, guessed: Mapping[str, tuple[int, int]]) -> ModelStats:
+        """Current figures; consistent to within one step when read from another thread. `guessed`: see Proposing."""
         tables, tiers = scheduler.tables, scheduler.tiers
         return ModelStats(
             running=len(scheduler.running),
@@ -73,6 +74,7 @@ class LaneCounts:
             background_preemptions=scheduler.background.preemptions,
             background_seconds=self.background_seconds,
             pinned_blocks=scheduler.pins.blocks,
+            guessed={**guessed},
             unrecorded=0 if runner is None else runner.unrecorded,
             tiers=None if tiers is None else tiers.stats,
         )

@@ -38,6 +38,7 @@ from headgate.engine.kv.window import Window
 from headgate.engine.limits import Limits, StepRoom
 from headgate.engine.sequence import Sequence
 from headgate.engine.shares import Shares
+from headgate.engine.speculation.lent import Lent
 
 Queue = tuple[int, str]
 """Rank and tenant of those that wait behind each other."""
@@ -59,6 +60,7 @@ class Scheduler:
         """In order of arrival."""
         self.background = Background(tables, limits.max_running)
         self.pins = Pins(tables)
+        self.lent = Lent(tables)
         self._waiting: dict[Queue, deque[Sequence]] = {}
         self._shares = Shares()
         self._refused: tuple[Sequence, tuple[int, int], int] | None = None
@@ -290,6 +292,7 @@ class Scheduler:
     def forget(self) -> None:
         """Nothing that was computed is there any more, and nothing is held of it. Nobody runs or waits."""
         self.pins.drop_all()
+        self.lent.give_way()
         self.background.pinned = 0
         self.tables.forget()
 
@@ -307,7 +310,7 @@ class Scheduler:
         assert self.pending_tokens == self._lacking(), "something has changed and was not noted"
         self.background.check()
         others = (*self.background.running, *self.background.waiting)
-        tables = [*(s.table for s in (*self.running, *waiting, *others)), *self.pins.tables]
+        tables = [*(s.table for s in (*self.running, *waiting, *others)), *self.pins.tables, *self.lent.tables]
         if self.tiers is not None:
             self.tiers.check()
             tables += self.tiers.tables
@@ -331,7 +334,7 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, granted: dict[Sequence, int], tokens: int) -> bool:
         """Room for so many tokens of a running sequence, by preemption if need be; False if it preempted itself."""
         while not self.tables.extend(sequence.table, tokens):
-            if self.background.give_way():
+            if self._give_way():
                 continue
             victim = max(self.running, key=lambda s: (s.rank, s.arrival))
             granted.pop(victim, None)
@@ -339,6 +342,10 @@ class Scheduler:
             if victim is sequence:
                 return False
         return True
+
+    def _give_way(self) -> bool:
+        """Take blocks from drafts for another model, or from background work; False where neither has any."""
+        return self.lent.give_way() or self.background.give_way()
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
@@ -379,7 +386,7 @@ class Scheduler:
                 return False
         # One block in reserve per running sequence, or the newcomer would soon be preempted for their next tokens.
         known, spare = len(sequence.tokens), len(self.running)
-        while not (fits := self.tables.fits(sequence.table, known, spare)) and self.background.give_way():
+        while not (fits := self.tables.fits(sequence.table, known, spare)) and self._give_way():
             pass
         if not fits:
             self.tables.release(sequence.table)

@@ -10,6 +10,7 @@ from headgate.engine.request import Request, TokenScore
 from headgate.engine.sampling.grammar import Guide
 from headgate.engine.sampling.processors import SamplingRow
 from headgate.engine.speculation.draft import Draft
+from headgate.engine.speculation.lookup import Lookup
 from headgate.engine.text.pictures import told_apart
 
 
@@ -58,6 +59,8 @@ class Sequence:
     """Its way through the grammar of the request. It goes with the tokens, so that a preemption changes nothing."""
     draft: Draft | None = None
     """What it may go on with, where that can be checked several tokens at a time."""
+    lookup: Lookup | None = None
+    """The same by what was said before, where there is no draft."""
     stream: int | None = None
     """What the keys of its draws begin with, as int64; made when it is first needed, likewise."""
     seen: list[int] | None = field(init=False)
@@ -87,7 +90,7 @@ class Sequence:
         self.direct = self.request.sampling.direct and self.generates and not self.adapter
         self.background = self.request.priority == "background"
         self.rank = 0 if self.request.priority == "interactive" else 1
-        if self.request.draft and self._checkable:
+        if self.request.draft and self.checkable:
             self.draft = Draft(self.request.draft, self.prompt_length)
 
     @property
@@ -96,7 +99,7 @@ class Sequence:
         return self.restrains and len(self.tokens) == self.prompt_length
 
     @property
-    def _checkable(self) -> bool:
+    def checkable(self) -> bool:
         """Whether what is chosen behind a token depends on the tokens before it by the model's logits alone."""
         return self.generates and not self.background and self.guide is None and not self.request.sampling.looks_back
 

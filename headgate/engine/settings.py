@@ -22,7 +22,7 @@ class ModelSpec:
     `context_length` lowers the checkpoint's own limit; `weights` is the linear layers' format; `tool_calls` is how it
     writes calls of functions, "auto" as its chat template teaches it; `adapter` is the folder of a LoRA adapter of the
     checkpoint, which becomes part of the weights. `adapters` are folders of others by name, each one a model more that
-    shares all of this one: see AdaptedDecoder.
+    shares all of this one: see AdaptedDecoder. `drafter` names another model that drafts for this one: see Drafter.
     """
 
     name: str
@@ -33,6 +33,7 @@ class ModelSpec:
     tool_calls: ToolFormat | Literal["auto"] = "auto"
     adapter: Path | None = None
     adapters: Mapping[str, Path] = field(default_factory=dict)
+    drafter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class EngineSettings(Limits):
             "reference" (plain torch) or "triton" (on CUDA, whatever the GPU).
         decode_ahead: begin a step of decoding before the last one was read, by CUDA graphs on CUDA. None: where the
             kernels are those of Triton. True is refused where kernels have no such steps.
+        prompt_lookup: have steps check what followed in prompt and answer the last time that an answer's latest tokens
+            came, where steps are not begun ahead.
         record_prompts: where steps of decoding are CUDA graphs, also those with prompts of up to some hundred tokens.
         keep_quantized: write quantised weights to disk beside their checkpoint, and map them at the next start.
         kv_host_bytes: host memory for blocks that the KV cache overwrites, of all models together; 0: none.
@@ -68,6 +71,7 @@ class EngineSettings(Limits):
     prefix_cache: bool = True
     kernels: KernelSet = "auto"
     decode_ahead: bool | None = None
+    prompt_lookup: bool = True
     record_prompts: bool = False
     keep_quantized: bool = True
     kv_host_bytes: int = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headgate.engine.kv.tiers import TierStats
 
@@ -43,6 +44,8 @@ class ModelStats:
     """Blocks of prompts that stay in the prefix cache."""
     unrecorded: int = 0
     """Sizes of decode steps that are still to be recorded as CUDA graphs."""
+    guessed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Tokens that steps checked unasked, by whose they were (`prompt`, `model`): right ones, and wrong ones."""
     tiers: TierStats | None = None
     """Of what the pool has overwritten, where it is kept."""
 

@@ -281,6 +281,7 @@ class Loader:
                     tool_calls=m.tool_calls,
                     adapter=adapter_path(m),
                     adapters={each.id: path for each in m.models[1:] if (path := adapter_path(each)) is not None},
+                    drafter=m.drafter,
                 )
                 for m in self._settings.models
             )

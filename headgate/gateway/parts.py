@@ -52,6 +52,7 @@ def make_engine(settings: Settings) -> Engine:
             prefix_cache=section.prefix_cache,
             kernels=section.kernels,
             decode_ahead=section.decode_ahead,
+            prompt_lookup=section.prompt_lookup,
             record_prompts=section.record_prompts,
             keep_quantized=section.keep_quantized,
             kv_host_bytes=section.kv_host_bytes,

@@ -126,6 +126,11 @@ class EngineSection(Section):
         default=None,
         description="Begin a step of decoding before the last one was read, by CUDA graphs; null: with triton kernels.",
     )
+    prompt_lookup: bool = Field(
+        default=True,
+        description="Draft what followed in prompt and answer the last time that the latest tokens came, on CPUs; it "
+        "changes no answer.",
+    )
     record_prompts: bool = Field(
         default=False,
         description="Where steps of decoding are CUDA graphs, also those with prompts, up to 512 tokens; untried yet.",
@@ -207,6 +212,11 @@ class ModelSection(Section):
     )
     tool_calls: Literal["auto"] | ToolFormat = Field(
         default="auto", description="How it writes calls of functions; auto: as its chat template teaches it."
+    )
+    drafter: str | None = Field(
+        default=None,
+        description="Another of these models, a smaller one with the same vocabulary, that drafts for this one; it "
+        "changes no answer.",
     )
     hand_over: HandOver | Literal[False] | None = Field(
         default=None,
@@ -385,6 +395,17 @@ class Settings(BaseSettings):
         if not self.named:
             raise ValueError("at least one model or upstream is needed; leave `models` out for the bundled pair")
         _distinct("id", [self.embeddings.id, *(m.id for m in self.local)])
+        return self
+
+    @model_validator(mode="after")
+    def _known_drafters(self) -> Settings:
+        for model in self.models:
+            others = [other.id for other in self.models if other is not model]
+            if model.drafter is not None and model.drafter not in others:
+                raise ValueError(
+                    f"the drafter of the model '{model.id}' is '{model.drafter}'; others of `models` are "
+                    f"{', '.join(others) or 'none'}"
+                )
         return self
 
     @property

@@ -45,8 +45,18 @@ def following(tokens: Seq[int]) -> int:
 class MemoryModel:
     """Stands in for the runner: a slot holds (tenant, all tokens up to its own)."""
 
-    def __init__(self, block_size: int, window: int | None = None, *, paged: bool = False) -> None:
-        """`paged`: whether what is seen of a window lies in pages, and what is seen of all in blocks."""
+    def __init__(
+        self,
+        block_size: int,
+        window: int | None = None,
+        *,
+        paged: bool = False,
+        says: Callable[[Seq[int]], int] = following,
+    ) -> None:
+        """`paged`: whether what is seen of a window lies in pages, and what is seen of all in blocks. `says`: what the
+        model takes to follow.
+        """
+        self._says = says
         self._block_size = block_size
         self._window = None if paged else window
         self._pages: dict[int, tuple[str, tuple[int, ...]]] | None = {} if paged else None
@@ -100,7 +110,7 @@ class MemoryModel:
             steps += 1
             self._compute(chunks, found, step)
             for sequence, tokens in found.items():
-                tokens.append(following((*sequence.tokens, *tokens)))
+                tokens.append(self._says((*sequence.tokens, *tokens)))
             if any(tokens[-1] in sequence.ends for sequence, tokens in found.items()):
                 break
         if self.leaves and most > 1:
@@ -111,13 +121,13 @@ class MemoryModel:
                     slot = self._slot(chunk, position)
                     self._flights[chunk.sequence].append((position, slot))
                     self._slots[slot] = self._meaning(chunk, known, position)
-                    known = (*known, following(known))
+                    known = (*known, self._says(known))
                 if not self._flights[chunk.sequence]:
                     del self._flights[chunk.sequence]
         for chunk in chunks:
             if chunk.drafted:
                 known = chunk.sequence.tokens
-                behind = [following((*known, *chunk.drafted[:at])) for at in range(1 + len(chunk.drafted))]
+                behind = [self._says((*known, *chunk.drafted[:at])) for at in range(1 + len(chunk.drafted))]
                 found[chunk.sequence] = behind[: holding(behind, chunk.drafted, chunk.sequence.ends)]
         self._states.update(remember)
         sampled = [Sampled(sequence, tokens) for sequence, tokens in found.items()]
@@ -303,10 +313,13 @@ def lane_of(
     states: int = 0,
     window: int | None = None,
     pages: int = 0,
+    lookup: bool = False,
+    says: Callable[[Seq[int]], int] = following,
 ) -> tuple[Lane, Scheduler, MemoryModel]:
     """Whose clocks go on by a tick whenever they are read. `states`: slots of a model that keeps some.
 
     `window`: positions back, itself included, that a token of another sees; with `pages`, in some of its layers.
+    `says`: what its model takes to follow.
     """
     slots = StateSlots(states, b"key") if states else None
     bound = Window.of(
@@ -318,7 +331,15 @@ def lane_of(
     )
     tables = KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache, states=slots, window=bound, pages=pages)
     scheduler = Scheduler(tables, limits)
-    memory = MemoryModel(BLOCK_SIZE, window, paged=pages > 0)
+    memory = MemoryModel(BLOCK_SIZE, window, paged=pages > 0, says=says)
     clock, cpu_clock = (count(0.0, tick).__next__ for tick in (tick_s, cpu_tick_s))
-    lane = Lane(scheduler, memory, context_length=context_length, eos_ids=(EOS,), clock=clock, cpu_clock=cpu_clock)
+    lane = Lane(
+        scheduler,
+        memory,
+        context_length=context_length,
+        eos_ids=(EOS,),
+        clock=clock,
+        cpu_clock=cpu_clock,
+        lookup=lookup,
+    )
     return lane, scheduler, memory

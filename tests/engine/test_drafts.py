@@ -337,8 +337,8 @@ def test_a_step_has_as_many_proposed_tokens_as_it_gains_by() -> None:
     planner, one = Planner(), [decoding(so_far=20)]
 
     def planned(room: int = 100, chunks: Seq[Chunk] = one) -> list[int]:
-        plan = planner.plan(chunks, room)
-        return [len(plan.get(number, ())) for number in range(len(chunks))]
+        plan = planner.plan(chunks, [chunk.sequence.draft for chunk in chunks], room)
+        return [plan.get(number, 0) for number in range(len(chunks))]
 
     def checked(tokens: int, seconds: float) -> None:
         planner.see(
@@ -348,7 +348,7 @@ def test_a_step_has_as_many_proposed_tokens_as_it_gains_by() -> None:
     assert planned() == [0], "nobody knows what a step without any takes"
     planner.see(one, 1, 1.0)
     (first,) = planned()
-    assert planner.plan(one, 100)[0] == one[0].sequence.request.draft[20 : 20 + first]
+    assert first > 1
     assert planned(2) == [2]
     assert planned(chunks=[decoding(so_far=88)]) == [1], "the last token that there is room for comes behind it"
     checked(32, 1.1)
@@ -375,10 +375,10 @@ def test_small_models_that_take_many_steps_in_one_call_have_nothing_checked_that
     drafted = one[0].sequence.request.draft[60:91]
     for count in (1, 3, 7, 15, 31):
         planner.see([Chunk(one[0].sequence, 62, 1 + count, drafted[:count])], 1, 0.5)
-    assert not planner.plan(one, 100)
+    assert not planner.plan(one, [one[0].sequence.draft], 100)
     for _ in range(9):
         planner.see(one, 64, 0.64)
-    assert planner.plan(one, 100), "it is tried again after a while"
+    assert planner.plan(one, [one[0].sequence.draft], 100), "it is tried again after a while"
 
 
 @pytest.mark.parametrize(

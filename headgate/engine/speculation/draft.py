@@ -11,35 +11,11 @@ import sys
 from array import array
 from collections.abc import Sequence
 
+from headgate.engine.speculation.odds import Odds, run
+
 _AGREEING = 3
 """Tokens by which a lost place is found again: fewer are alike by chance too often."""
-_REMEMBERED = 32.0
-"""About how many tokens the odds are made of, the latest ones."""
 _CODE = f"utf-32-{'le' if sys.byteorder == 'little' else 'be'}"
-
-
-class Odds:
-    """How often something was so of late, from a guess on."""
-
-    __slots__ = ("_no", "_yes")
-
-    def __init__(self, yes: float, no: float) -> None:
-        self._yes, self._no = yes, no
-
-    @property
-    def share(self) -> float:
-        """From 0 to 1."""
-        return self._yes / (self._yes + self._no)
-
-    def see(self, *, so: bool) -> None:
-        """Once more."""
-        if so:
-            self._yes += 1
-        else:
-            self._no += 1
-        if self._yes + self._no > _REMEMBERED:
-            self._yes /= 2
-            self._no /= 2
 
 
 class Draft:
@@ -48,7 +24,7 @@ class Draft:
     def __init__(self, tokens: Sequence[int], start: int) -> None:
         """`tokens`: the draft; `start`: of the answer in its sequence."""
         self._tokens = tokens
-        self._text = _text(tokens)
+        self._text = text_of(tokens)
         self._start = start
         self._place: int | None = 0  # of the draft's token that may be the answer's next
         self._guessed = True  # whether the tokens before that do not say so
@@ -76,9 +52,7 @@ class Draft:
 
     def expected(self, count: int) -> float:
         """How many of the next `count` proposed tokens are the answer's, probably."""
-        share = self._further.share
-        # 1 after hundreds of right tokens in a row: what was wrong before them has been halved away.
-        return self.first * (count if share == 1 else (1 - share**count) / (1 - share))
+        return self.first * run(self._further.share, count)
 
     def propose(self, count: int) -> Sequence[int]:
         """The tokens that may come next, at most so many."""
@@ -120,12 +94,12 @@ class Draft:
     def _find(self, sequence: Sequence[int]) -> None:
         if len(sequence) - self._start < _AGREEING or self._behind + _AGREEING >= len(self._tokens):
             return
-        at = self._text.find(_text(sequence[-_AGREEING:]), self._behind)
+        at = self._text.find(text_of(sequence[-_AGREEING:]), self._behind)
         if at >= 0:
             self._place, self._guessed = at + _AGREEING, True
 
 
-def _text(tokens: Sequence[int]) -> str:
+def text_of(tokens: Sequence[int]) -> str:
     """A code point for each token; there are more of them than any vocabulary has tokens.
 
     A string is searched by whole ones. Bytes would be found across the ends of numbers too, in some drafts at nearly

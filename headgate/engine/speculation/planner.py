@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 from headgate.engine.chunk import Chunk
-from headgate.engine.speculation.draft import Draft
 
 _WIDTHS = (1, 3, 7, 15, 31)
 """Most tokens proposed for one sequence: with the known one, powers of 2."""
@@ -64,17 +64,35 @@ class StepTimes:
         return min(fresh, key=lambda timed: timed.seconds, default=None)
 
 
+class Guess(Protocol):
+    """What may be proposed of one answer."""
+
+    @property
+    def left(self) -> int:
+        """Tokens that may be proposed now."""
+        ...
+
+    @property
+    def first(self) -> float:
+        """How likely the next proposed token is the answer's."""
+        ...
+
+    def expected(self, count: int) -> float:
+        """How many of the next `count` proposed tokens are the answer's, probably."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Able:
     """A chunk, by its number, behind which up to `most` tokens may be proposed."""
 
     number: int
-    draft: Draft
+    guess: Guess
     most: int
 
 
 class Planner:
-    """Of one model. The step thread's own."""
+    """Of one model, and of proposals that cost alike to make. The step thread's own."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -88,18 +106,24 @@ class Planner:
         elif all(chunk.count == 1 for chunk in chunks):
             self._plain.see(self._steps, len(chunks), seconds / steps)
 
-    def plan(self, chunks: Seq[Chunk], room: int) -> dict[int, Seq[int]]:
-        """Tokens to propose, by the chunks' numbers. `room`: how many tokens more the step may have.
+    def plan(self, chunks: Seq[Chunk], guesses: Seq[Guess | None], room: int) -> dict[int, int]:
+        """How many tokens to propose, by the chunks' numbers.
 
         None while a sequence reads its prompt: further tokens are no cheaper in a step that has many.
+
+        Args:
+            chunks: of the step.
+            guesses: what there is for each of them.
+            room: how many tokens more the step may have.
         """
         if any(chunk.count > 1 for chunk in chunks):
             return {}
-        able = [able for number, chunk in enumerate(chunks) if (able := _able(number, chunk)) is not None]
+        both = enumerate(zip(chunks, guesses, strict=True))
+        able = [able for number, pair in both if (able := _able(number, *pair)) is not None]
         plain = self._plain.near(self._steps, len(chunks)) if able else None
         if plain is None:
             return {}
-        able.sort(key=lambda one: -one.draft.first)
+        able.sort(key=lambda one: -one.guess.first)
         line = [(len(chunks), plain), *self._checking.beyond(self._steps, len(chunks))]
         longest = max(_LONGER * plain, _UNFELT_S)
         best, chosen = _GAIN * len(chunks) / plain, dict[int, int]()
@@ -111,20 +135,19 @@ class Planner:
                     break
                 counts[one.number] = count
                 tokens += count
-                expected += one.draft.expected(count)
+                expected += one.guess.expected(count)
                 seconds = _on(line, tokens)
                 if expected / seconds > best and (len(chunks) == 1 or seconds <= longest):
                     best, chosen = expected / seconds, counts.copy()
-        return {one.number: one.draft.propose(chosen[one.number]) for one in able if one.number in chosen}
+        return chosen
 
 
-def _able(number: int, chunk: Chunk) -> _Able | None:
-    sequence = chunk.sequence
-    if sequence.draft is None or not chunk.samples:
+def _able(number: int, chunk: Chunk, guess: Guess | None) -> _Able | None:
+    if guess is None or not chunk.samples:
         return None
     # Behind the last token that there is room for none is chosen.
-    most = min(sequence.draft.left, sequence.limit - len(sequence.tokens) - 1)
-    return _Able(number, sequence.draft, most) if most > 0 else None
+    most = min(guess.left, chunk.sequence.limit - len(chunk.sequence.tokens) - 1)
+    return _Able(number, guess, most) if most > 0 else None
 
 
 def _on(line: Seq[tuple[int, float]], tokens: int) -> float:

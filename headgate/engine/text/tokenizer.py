@@ -81,6 +81,10 @@ class Tokenizer:
             other._shown_bytes.update({token: apart.encode() + self.token_bytes(token) for token in shown})
         return other
 
+    def same_tokens(self, other: Tokenizer) -> bool:
+        """Whether each token has the same number and text in both, added ones too."""
+        return self._backend.get_vocab(with_added_tokens=True) == other._backend.get_vocab(with_added_tokens=True)
+
     @staticmethod
     def file_of(folder: Path) -> Path:
         """Where `load` finds the tokenizer.

@@ -304,6 +304,12 @@ class Engine:
     )
     FAILED_STEPS = CounterFamily("headgate_failed_steps_total", "Steps that failed the requests in them.", ("model",))
     STEP_SECONDS = CounterFamily("headgate_step_seconds_total", "Time spent in steps.", ("model",))
+    GUESSED = CounterFamily(
+        "headgate_guessed_tokens_total",
+        "Tokens that steps checked unasked: what was said before (`prompt`) or what a small model says (`model`), "
+        "`accepted` or `rejected`.",
+        ("model", "source", "end"),
+    )
     BACKGROUND_SECONDS = CounterFamily(
         "headgate_background_seconds_total", "Part of the time in steps for work that nobody waits for.", ("model",)
     )

@@ -57,7 +57,7 @@ _LOADS: tuple[tuple[ValueFamily, Callable[[TierStats], float]], ...] = (
 class EngineCollector(Scraped):
     """One family per figure, one sample per model loaded by then."""
 
-    families = tuple(family for family, _ in (*_FIGURES, *_TIERS, *_LOADS, *_SLEEP))
+    families = (Engine.GUESSED, *(family for family, _ in (*_FIGURES, *_TIERS, *_LOADS, *_SLEEP)))
 
     def __init__(self, models: Mapping[str, LocalModel]) -> None:
         self._models = models
@@ -67,6 +67,12 @@ class EngineCollector(Scraped):
         stats = {name: model.stats() for name, model in self._models.items()}
         for family, of in _FIGURES:
             yield family.each(([model], of(stood)) for model, stood in stats.items())
+        yield Engine.GUESSED.each(
+            ([model, source, end], count)
+            for model, stood in stats.items()
+            for source, counts in stood.guessed.items()
+            for end, count in zip(("accepted", "rejected"), counts, strict=True)
+        )
         tiers = {name: stood.tiers or TierStats() for name, stood in stats.items()}
         for family, by_tier in _TIERS:
             yield family.each(([model, tier], v) for model, kept in tiers.items() for tier, v in by_tier(kept).items())

@@ -1,0 +1,179 @@
+"""A lane that is drafted for by another: answers, memory and the other's own requests are as they would be without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lane_memory import BLOCK_SIZE, MemoryModel, following, lane_of
+
+from headgate.engine.lane import Lane
+from headgate.engine.limits import Limits
+from headgate.engine.request import Delta, Request
+from headgate.engine.sampling.params import SamplingParams
+
+WIDE = Limits(max_step_tokens=24, max_running=4, max_sequence_share=0.5)
+CONTEXT = 56
+
+
+PLAIN = 24
+"""Steps of `asked` where nothing is proposed: a token each."""
+
+
+def mostly(tokens: Seq[int]) -> int:
+    """Of a small model, which is wrong now and then, and once in a while about which tokens there are."""
+    return following(tokens) if len(tokens) % 5 else (len(tokens) * 3) % 9
+
+
+class Pair:
+    """A lane, the one that drafts for it, and what was asked of both."""
+
+    def __init__(self, *, pool: int, small_pool: int, lookup: bool) -> None:
+        self.large, self.scheduler, self.memory = lane_of(WIDE, pool, context_length=CONTEXT, lookup=lookup)
+        self.small, self.small_scheduler, self.small_memory = lane_of(
+            WIDE, small_pool, context_length=min(CONTEXT - 3, small_pool * BLOCK_SIZE), says=mostly
+        )
+        self.small.draft_for(self.large, 7)
+        self.open: dict[str, tuple[Request, list[int]]] = {}
+
+    def ask(self, lane: Lane, request: Request) -> None:
+        if len(request.prompt) < lane.context_length:
+            self.open[request.id] = request, []
+            lane.submit(request, 0.0)
+
+    def step(self, lane: Lane, run_s: float = 0.0) -> None:
+        self.hear(lane.step(run_s=run_s), mostly if lane is self.small else following)
+        self.large.check()
+        self.small.check()
+
+    def hear(self, deltas: Seq[Delta], says: Callable[[Seq[int]], int]) -> None:
+        for delta in deltas:
+            request, tokens = self.open[delta.request_id]
+            tokens.extend(delta.token_ids)
+            known = list(request.prompt)
+            while len(known) < len(request.prompt) + len(tokens):
+                known.append(says(known))
+            assert tokens == known[len(request.prompt) :]
+            if delta.finish is not None:
+                assert delta.finish.reason in ("length", "cancelled")
+                del self.open[delta.request_id]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from([14, 30]), st.sampled_from([14, 16, 40]), st.booleans())
+def test_nobody_can_tell_that_a_small_model_drafts(
+    data: st.DataObject, pool: int, small_pool: int, lookup: bool
+) -> None:
+    pair = Pair(pool=pool, small_pool=small_pool, lookup=lookup)
+    for number in range(data.draw(st.integers(4, 25))):
+        action = data.draw(st.sampled_from(["ask", "steps", "steps", "steps", "small", "cancel", "sleep", "wake"]))
+        if action in ("ask", "small"):
+            prompt = tuple(1 + (i * i + data.draw(st.integers(0, 1))) % 5 for i in range(data.draw(st.integers(1, 44))))
+            sampling = SamplingParams(max_tokens=data.draw(st.integers(1, 40)), ignore_eos=True)
+            tenant = data.draw(st.sampled_from(["a", "b"]))
+            lane = pair.small if action == "small" else pair.large
+            pair.ask(lane, Request(f"{action}-{number}", "m", prompt, sampling, tenant=tenant))
+        elif action == "steps":
+            for _ in range(data.draw(st.integers(1, 30))):
+                pair.step(pair.large, data.draw(st.sampled_from([0.0, 3.0])))
+                if not pair.small.idle:
+                    pair.step(pair.small)
+        elif action == "cancel":
+            for request_id in data.draw(
+                st.lists(st.sampled_from(sorted(pair.open)), max_size=1) if pair.open else st.just([])
+            ):
+                lane, says = (pair.small, mostly) if request_id.startswith("small") else (pair.large, following)
+                pair.hear(lane.cancel(request_id, None), says)
+        elif action == "sleep" and pair.small.wanted == (0, 0):
+            pair.small.rest()
+        elif action == "wake" and pair.small.resting:
+            pair.small.resume(pair.small_memory)  # type: ignore[arg-type]
+    if pair.small.resting:
+        pair.small.resume(pair.small_memory)  # type: ignore[arg-type]
+    for _ in range(60 * len(pair.open)):
+        pair.step(pair.large)
+        pair.step(pair.small)
+    assert not pair.open, "starved"
+    for scheduler in (pair.scheduler, pair.small_scheduler):
+        assert scheduler.tables.free_blocks == scheduler.tables.total_blocks
+
+
+def drafted() -> tuple[Lane, Lane, MemoryModel]:
+    """A large lane, the small one that drafts for it, and the latter's memory; with room for everybody."""
+    large, _, _ = lane_of(WIDE, 20, context_length=CONTEXT)
+    small, _, memory = lane_of(WIDE, 20, context_length=CONTEXT)
+    small.draft_for(large, 7)
+    return large, small, memory
+
+
+def answered(lane: Lane, request: Request) -> tuple[list[int], int]:
+    """What the lane answers, and in how many steps."""
+    before, tokens = lane.stats.steps, list[int]()
+    lane.submit(request, 0.0)
+    while not lane.idle:
+        for delta in lane.step():
+            tokens.extend(delta.token_ids)
+    return tokens, lane.stats.steps - before
+
+
+def expected(request: Request) -> list[int]:
+    known = list(request.prompt)
+    for _ in range(PLAIN):
+        known.append(following(known))
+    return known[-PLAIN:]
+
+
+def asked(name: str, sampling: SamplingParams | None = None) -> Request:
+    prompt = tuple(1 + i * i % 5 for i in range(9))
+    return Request(name, "m", prompt, sampling or SamplingParams(max_tokens=PLAIN, ignore_eos=True), tenant=name)
+
+
+def test_a_small_model_that_is_right_makes_steps_fewer() -> None:
+    large, small, _ = drafted()
+    tokens, steps = answered(large, asked("r"))
+    assert tokens == expected(asked("r"))
+    assert steps < 16, f"{PLAIN} without"
+    right, wrong = large.stats.guessed["model"]
+    assert right > 8
+    assert not wrong
+    assert small.stats.steps == 0, "these are no steps of its own"
+    assert small.stats.kv_blocks_used == 0
+
+
+def test_those_who_want_fewer_tokens_than_others_are_drafted_for_as_well() -> None:
+    """All get as many from the small model, and who is proposed fewer has had more of its answer computed there."""
+    large, small, _ = drafted()
+    requests = [asked("long"), *(asked(f"short-{n}", SamplingParams(max_tokens=n, ignore_eos=True)) for n in (8, 13))]
+    found: dict[str, list[int]] = {request.id: [] for request in requests}
+    for request in requests:
+        large.submit(request, 0.0)
+    while not large.idle:
+        for delta in large.step():
+            found[delta.request_id].extend(delta.token_ids)
+        small.check()
+    for request in requests:
+        assert found[request.id] == expected(request)[: request.sampling.max_tokens]
+    right, wrong = large.stats.guessed["model"]
+    assert right > 20
+    assert not wrong
+    assert large.stats.steps < PLAIN // 2
+
+
+def test_a_small_model_that_fails_is_not_asked_again() -> None:
+    large, small, memory = drafted()
+    memory.fail_next = True
+    for name in ("r", "again"):
+        tokens, steps = answered(large, asked(name))
+        assert tokens == expected(asked(name))
+        assert steps == PLAIN
+    assert small.stats.kv_blocks_used == 0
+    assert answered(small, asked("own"))[0] == expected(asked("own"))
+
+
+def test_nothing_is_proposed_of_what_depends_on_earlier_tokens() -> None:
+    large, _, _ = drafted()
+    penal = SamplingParams(max_tokens=PLAIN, ignore_eos=True, presence_penalty=1.0)
+    assert answered(large, asked("r", penal))[1] == PLAIN
+    assert not large.stats.guessed
