@@ -132,7 +132,7 @@ def engine(
         if len(workloads) > 1 or against or prepare or plot_file:
             raise click.UsageError("restart runs alone, with --model, --weights, --device, --threads, "
                                    "--rounds, --tokens and --json")  # fmt: skip
-        settings = EngineSettings(device=device, threads=threads)
+        settings = EngineSettings(device=device, threads=threads, prompt_lookup=False)
         _restart(model, weights, settings, tokens, rounds, json_file)
         return
     console = Console(width=110)
@@ -155,7 +155,7 @@ def engine(
         raise click.UsageError("--prepare and --plot belong to --against")
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
-        settings = EngineSettings(device=device, threads=threads, prefix_cache=False)
+        settings = EngineSettings(device=device, threads=threads, prefix_cache=False, prompt_lookup=False)
         try:
             served = Engine(settings)
         except ValueError as error:
@@ -214,7 +214,7 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
     workload = Workload(f"{streams} streams", ((64, new),) * streams)
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
-        settings = EngineSettings(prefix_cache=False)
+        settings = EngineSettings(prefix_cache=False, prompt_lookup=False)
         result = alternated(folder, weights, settings, workload, Path(scratch), rounds)
     Console(width=110).print(
         f"{model}, weights {weights}, {streams} streams of {new} tokens, medians of {rounds} rounds\n"

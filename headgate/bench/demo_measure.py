@@ -100,7 +100,7 @@ def measure(
         CheckpointError, TokenizerError: a folder cannot be served.
         PromptTooLong, NoChatTemplate, TemplateError: a model cannot be asked a sample.
     """
-    engine = Engine(EngineSettings(threads=threads, prefix_cache=False))
+    engine = Engine(EngineSettings(threads=threads, prefix_cache=False, prompt_lookup=False))
     engine.load(*(ModelSpec(name, folders[name]) for name in NAMES))
     machine = limits.measure(engine.device, rounds=1)
     engine.start()

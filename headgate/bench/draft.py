@@ -15,6 +15,7 @@ from rich.console import Console
 
 from headgate.bench import ceilings as limits
 from headgate.bench.checkpoints import model_folder
+from headgate.bench.draft_pair import write_pair
 from headgate.bench.engine import EngineBench, Timing, Tokens
 from headgate.bench.options import at_once, model_option, weights_option
 from headgate.bench.workloads import Prompts, Workload
@@ -32,13 +33,17 @@ _CHANGED = 0.1
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Answers at the same time.")
 @click.option("--new", type=click.IntRange(min=2), default=128, show_default=True, help="Tokens of each answer.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Of all drafts, by turns.")
-def draft(model: str, weights: WeightFormat, batch: int, new: int, rounds: int) -> None:
+@click.option("--small", is_flag=True, help="Have a small model draft, of a synthetic pair, instead; without --model.")
+def draft(model: str, weights: WeightFormat, batch: int, new: int, rounds: int, *, small: bool) -> None:
     """Generate the same answers without a draft, with themselves, with a tenth changed, and with noise as their draft.
 
     Greedy, random prompts, no cache hits. The share is of what the machine can read, were the weights and the context
     read once for each token, as they are without a draft.
     """
     console = Console(width=140)
+    if small:
+        _by_small(weights, batch, new, rounds, console)
+        return
     with tempfile.TemporaryDirectory() as scratch:
         engine = Engine(at_once(batch))
         engine.load(ModelSpec("bench", model_folder(model, Path(scratch)), weights=weights))
@@ -73,6 +78,45 @@ def draft(model: str, weights: WeightFormat, batch: int, new: int, rounds: int) 
         f"{measured.device}, {measured.threads} threads: {measured.read_bytes_s / 1e9:.1f} GB/s read; "
         f"torch {torch.__version__}, {date.today()}"
     )
+
+
+def _by_small(weights: WeightFormat, batch: int, new: int, rounds: int, console: Console) -> None:
+    """Without a drafter and with one, by turns."""
+    ran: dict[str, list[Timing]] = {"none": [], "small": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        large, small = write_pair(Path(scratch))
+        engine = Engine(at_once(batch))
+        engine.load(
+            ModelSpec("none", large, weights=weights),
+            ModelSpec("drafts", small, weights=weights),
+            ModelSpec("small", large, weights=weights, drafter="drafts"),
+        )
+        engine.start()
+        try:
+            runners = {name: EngineBench(engine, name) for name in ran}
+            asked = list(Prompts(3000).fill(Workload("draft", ((_PROMPT, new),) * batch)))
+            for runner in runners.values():
+                runner.time(asked)
+            for _ in range(rounds):
+                for name, runner in runners.items():
+                    ran[name].append(runner.time(asked))
+            right, wrong = engine.models["small"].stats().guessed.get("model", (0, 0))
+        finally:
+            engine.stop()
+    console.print(
+        f"synthetic pair of 28 layers and their first 4, weights {weights}: {batch} at a time, {new} tokens each"
+    )
+    plain = statistics.median(_rate(one) for one in ran["none"])
+    own = ran["none"][0].answers
+    for name, times in ran.items():
+        rates = [_rate(one) for one in times]
+        same = "the same answers" if all(one.answers == own for one in times) else "OTHER ANSWERS"
+        rate = statistics.median(rates)
+        console.print(
+            f"  {name:13} {rate:8,.1f} tokens/s ({min(rates):,.1f} to {max(rates):,.1f}), {rate / plain:5.2f} times; "
+            f"{same}"
+        )
+    console.print(f"{right} of {right + wrong} proposed tokens were right; torch {torch.__version__}, {date.today()}")
 
 
 def _drafts(answers: Sequence[Tokens], vocabulary: int) -> dict[str, list[Tokens]]:

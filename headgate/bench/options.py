@@ -70,7 +70,7 @@ def terminable() -> Iterator[None]:
 
 def at_once(count: int) -> EngineSettings:
     """Settings of an engine that keeps no prefixes and decodes so many requests at the same time."""
-    usual = EngineSettings(prefix_cache=False)
+    usual = EngineSettings(prefix_cache=False, prompt_lookup=False)
     return replace(usual, max_running=max(usual.max_running, count))
 
 

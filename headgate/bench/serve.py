@@ -22,7 +22,7 @@ from headgate.engine.settings import EngineSettings, ModelSpec
 
 _FIRST = 192
 """Most new tokens of a stream before it counts: more steps than are launched before they are recorded."""
-_UNCACHED = EngineSettings(prefix_cache=False)
+_UNCACHED = EngineSettings(prefix_cache=False, prompt_lookup=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from headgate.engine.settings import EngineSettings, ModelSpec
 
 def main(folder: Path, weights: str, threads: int) -> None:
     """Load, then answer rounds."""
-    settings = EngineSettings(device="cpu", threads=threads, prefix_cache=False)
+    settings = EngineSettings(device="cpu", threads=threads, prefix_cache=False, prompt_lookup=False)
     with started(settings, ModelSpec("bench", folder, weights=cast(WeightFormat, weights))) as engine:
         info = engine.models["bench"].info
         spec = read_spec(json.loads((folder / "config.json").read_text()))
