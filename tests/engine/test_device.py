@@ -41,7 +41,7 @@ def test_models_that_do_not_fit_are_told_in_a_sentence(tiny_checkpoint: Path, mo
     engine = Engine(EngineSettings(device="cpu", kernels="reference", kv_bytes=1 << 20))
 
     def raises(error: Exception) -> None:
-        def allocate(*_: object) -> None:
+        def allocate(*_: object, **__: object) -> None:
             raise error
 
         monkeypatch.setattr(KVStore, "__init__", allocate)
