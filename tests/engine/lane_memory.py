@@ -287,9 +287,10 @@ def tiered_lane(
     most_queued: int = 8,
     least_blocks: int = 1,
     context_length: int = 10**6,
+    says: Callable[[Seq[int]], int] = following,
 ) -> tuple[Lane, Scheduler, MemoryModel, Errands]:
     """A lane whose blocks go to host memory, or to disk."""
-    errands, memory = Errands(), MemoryModel(BLOCK_SIZE)
+    errands, memory = Errands(), MemoryModel(BLOCK_SIZE, says=says)
     tables = KVTables(blocks, BLOCK_SIZE, b"key")
     shelf = Shelf(torch.zeros(rows, MemoryRecords.NBYTES, dtype=torch.uint8))
     tiers = Tiers(

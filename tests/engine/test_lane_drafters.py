@@ -7,7 +7,7 @@ from collections.abc import Sequence as Seq
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lane_memory import BLOCK_SIZE, MemoryModel, following, lane_of
+from lane_memory import BLOCK_SIZE, Errands, MemoryModel, following, lane_of, tiered_lane
 
 from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
@@ -30,11 +30,17 @@ def mostly(tokens: Seq[int]) -> int:
 class Pair:
     """A lane, the one that drafts for it, and what was asked of both."""
 
-    def __init__(self, *, pool: int, small_pool: int, lookup: bool) -> None:
+    def __init__(self, *, pool: int, small_pool: int, lookup: bool, tiers: bool) -> None:
         self.large, self.scheduler, self.memory = lane_of(WIDE, pool, context_length=CONTEXT, lookup=lookup)
-        self.small, self.small_scheduler, self.small_memory = lane_of(
-            WIDE, small_pool, context_length=min(CONTEXT - 3, small_pool * BLOCK_SIZE), says=mostly
-        )
+        context, self.errands = min(CONTEXT - 3, small_pool * BLOCK_SIZE), Errands()
+        if tiers:
+            self.small, self.small_scheduler, self.small_memory, self.errands = tiered_lane(
+                WIDE, small_pool, rows=30, context_length=context, says=mostly
+            )
+        else:
+            self.small, self.small_scheduler, self.small_memory = lane_of(
+                WIDE, small_pool, context_length=context, says=mostly
+            )
         self.small.draft_for(self.large, 7)
         self.open: dict[str, tuple[Request, list[int]]] = {}
 
@@ -45,6 +51,7 @@ class Pair:
 
     def step(self, lane: Lane, run_s: float = 0.0) -> None:
         self.hear(lane.step(run_s=run_s), mostly if lane is self.small else following)
+        self.errands.run(1)
         self.large.check()
         self.small.check()
 
@@ -62,11 +69,11 @@ class Pair:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.data(), st.sampled_from([14, 30]), st.sampled_from([14, 16, 40]), st.booleans())
+@given(st.data(), st.sampled_from([14, 30]), st.sampled_from([14, 16, 40]), st.booleans(), st.booleans())
 def test_nobody_can_tell_that_a_small_model_drafts(
-    data: st.DataObject, pool: int, small_pool: int, lookup: bool
+    data: st.DataObject, pool: int, small_pool: int, lookup: bool, tiers: bool
 ) -> None:
-    pair = Pair(pool=pool, small_pool=small_pool, lookup=lookup)
+    pair = Pair(pool=pool, small_pool=small_pool, lookup=lookup, tiers=tiers)
     for number in range(data.draw(st.integers(4, 25))):
         action = data.draw(st.sampled_from(["ask", "steps", "steps", "steps", "small", "cancel", "sleep", "wake"]))
         if action in ("ask", "small"):
@@ -95,6 +102,7 @@ def test_nobody_can_tell_that_a_small_model_drafts(
     for _ in range(60 * len(pair.open)):
         pair.step(pair.large)
         pair.step(pair.small)
+    pair.errands.run(len(pair.errands.tasks))
     assert not pair.open, "starved"
     for scheduler in (pair.scheduler, pair.small_scheduler):
         assert scheduler.tables.free_blocks == scheduler.tables.total_blocks
@@ -177,3 +185,20 @@ def test_nothing_is_proposed_of_what_depends_on_earlier_tokens() -> None:
     penal = SamplingParams(max_tokens=PLAIN, ignore_eos=True, presence_penalty=1.0)
     assert answered(large, asked("r", penal))[1] == PLAIN
     assert not large.stats.guessed
+
+
+def test_what_drafts_overwrite_goes_to_the_tiers_before() -> None:
+    large, _, _ = lane_of(WIDE, 20, context_length=CONTEXT)
+    small, _, _, errands = tiered_lane(WIDE, 12, rows=30, context_length=12 * BLOCK_SIZE)
+    small.draft_for(large, 7)
+    said = answered(small, asked("own"))[0]
+    long = tuple(1 + i * i % 3 for i in range(12))
+    answered(large, Request("r", "m", long, SamplingParams(max_tokens=40, ignore_eos=True)))
+    assert small.resident("own", asked("own").prompt) == 0, "nothing was overwritten"
+    small.submit(Request("back", "m", (*asked("own").prompt, *said), asked("own").sampling, tenant="own"), 0.0)
+    assert not small.step()
+    errands.run(9)
+    finish = [delta.finish for _ in range(PLAIN) for delta in small.step()][-1]
+    assert finish is not None
+    assert finish.reason == "length", finish.error
+    assert finish.cached_tokens > BLOCK_SIZE

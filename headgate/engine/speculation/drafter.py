@@ -61,7 +61,7 @@ class Drafter:
 
         `context_length`: of that model. `vocab_size`: the lesser one of both models; they have one tokenizer.
         """
-        self._tables, self._lent, self._runner = scheduler.tables, scheduler.lent, runner
+        self._tables, self._tiers, self._lent, self._runner = scheduler.tables, scheduler.tiers, scheduler.lent, runner
         self._context_length, self._vocab_size = context_length, vocab_size
         self._most = scheduler.limits.max_step_tokens
         self._followers: dict[Sequence, Follower] = {}
@@ -189,6 +189,8 @@ class Drafter:
         """A step of these, or up to `most` where they come in a row; what comes next of those that got tokens."""
         runner = self._runner()
         assert runner is not None, "there is nothing to run of a model that sleeps"
+        if self._tiers is not None:
+            self._tiers.save()
         # Steps that are begun ahead are of the model's own rows.
         repeats = runner.repeats(chunks) and not runner.ahead(chunks)
         found = runner.run(chunks, most if repeats else 1, self._interrupt, repeats=repeats)
