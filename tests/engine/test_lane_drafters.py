@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_memory import BLOCK_SIZE, Errands, MemoryModel, following, lane_of, tiered_lane
 
+from headgate.engine.chunk import Chunk
+from headgate.engine.inputs import Interrupt
 from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, Request
+from headgate.engine.runner import Sampled
 from headgate.engine.sampling.params import SamplingParams
 
 WIDE = Limits(max_step_tokens=24, max_running=4, max_sequence_share=0.5)
@@ -178,6 +182,23 @@ def test_a_small_model_that_fails_is_not_asked_again() -> None:
         assert steps == PLAIN
     assert small.stats.kv_blocks_used == 0
     assert answered(small, asked("own"))[0] == expected(asked("own"))
+
+
+def test_a_small_model_whose_numbers_are_broken_is_not_asked_again_of_the_same_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large, small, memory = drafted()
+    run, found = memory.run, list[int]()
+
+    def broken(chunks: Seq[Chunk], most: int, interrupt: Interrupt, *, repeats: bool) -> list[object]:
+        found.append(len(chunks))
+        return [Sampled(one.sequence, ()) for one in run(chunks, most, interrupt, repeats=repeats)]
+
+    monkeypatch.setattr(memory, "run", broken)
+    for name in ("r", "again"):
+        assert answered(large, asked(name)) == (expected(asked(name)), PLAIN)
+    assert found == [1, 1]
+    assert small.stats.kv_blocks_used == 0
 
 
 def test_nothing_is_proposed_of_what_depends_on_earlier_tokens() -> None:

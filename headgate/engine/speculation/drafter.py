@@ -33,7 +33,7 @@ class Follower:
     left: int = 0
     """Tokens that may be proposed."""
     lost: bool = False
-    """Whether there is a token that the small model does not know."""
+    """Whether the small model can say no more of it: it does not know a token, or what it made of them was broken."""
     odds: Odds = field(default_factory=lambda: Odds(3, 1))
 
     @property
@@ -113,6 +113,7 @@ class Drafter:
             if unread <= room and self._lent.extend(own, len(own.tokens) + longest):
                 chunks.append(Chunk(own, own.computed, unread))
                 room -= unread
+        asked = {chunk.sequence for chunk in chunks}
         while chunks and longest > 0:
             before = len(chunks[0].sequence.tokens)
             chunks = self._run(chunks, longest)
@@ -120,6 +121,8 @@ class Drafter:
         found = dict[Sequence, Seq[int]]()
         for sequence, count in counts.items():
             follower = self._followers[sequence]
+            # It had a table when it was asked.
+            follower.lost = follower.sequence in asked and not follower.sequence.table.blocks
             tokens = follower.sequence.tokens[follower.agreed : follower.agreed + count]
             beyond = next((at for at, token in enumerate(tokens) if token >= self._vocab_size), len(tokens))
             if beyond:
