@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from engine_site import StartLine
 from safetensors.torch import load_file, save_file
 
 from headgate.engine.engine import Engine
@@ -28,14 +29,23 @@ NEW = 40
 PLAIN = EngineSettings(kernels="reference", block_size=4, prompt_lookup=False)
 
 
+class Site(dict[str, LocalModel]):
+    """Models of an engine whose steps take equally long by its clock: all that is proposed is worth checking."""
+
+    def __init__(self, models: Mapping[str, LocalModel], line: StartLine) -> None:
+        super().__init__(models)
+        self.line = line
+        """Who asks together is there before a step begins: who came meanwhile would look at the clock once more."""
+
+
 @contextmanager
-def serving(settings: EngineSettings, *specs: ModelSpec) -> Iterator[dict[str, LocalModel]]:
-    """An engine whose steps take equally long by its clock, so that all that is proposed is worth checking."""
-    engine = Engine(settings, clock=map(float, itertools.count()).__next__)
+def serving(settings: EngineSettings, *specs: ModelSpec) -> Iterator[Site]:
+    line = StartLine(map(float, itertools.count()).__next__)
+    engine = Engine(settings, clock=line)
     engine.load(*specs)
     engine.start()
     try:
-        yield dict(engine.models)
+        yield Site(engine.models, line)
     finally:
         engine.stop()
 
@@ -63,14 +73,12 @@ async def ask(model: LocalModel, name: str, length: int, sampling: SamplingParam
     return [*tokens, *logprobs, *ends]
 
 
-def asked(model: LocalModel, *samplings: SamplingParams) -> list[list[object]]:
-    """All at once."""
+def asked(site: Site, name: str, sampling: SamplingParams) -> list[list[object]]:
+    """What a model answers to three prompts at once."""
 
     async def together() -> list[list[object]]:
-        lengths = (7, 40, 90)
-        return await asyncio.gather(
-            *(ask(model, f"{length}-{at}", length, each) for at, each in enumerate(samplings) for length in lengths)
-        )
+        askers = [ask(site[name], f"{name}-{length}", length, sampling) for length in (7, 40, 90)]
+        return await site.line.together(site[name], askers)
 
     return asyncio.run(together())
 
@@ -90,34 +98,34 @@ def test_a_small_model_changes_no_bit(tiny_checkpoint: Path, alike: Path, weight
     large = ModelSpec("large", tiny_checkpoint, dtype="bfloat16", weights=weights)
     samplings = replace(GREEDY, logprobs=2), DRAWN, replace(DRAWN, logit_bias=((33, 2.0),), seed=7)
     with serving(settings, large) as models:
-        wanted = [asked(models["large"], each) for each in samplings]
+        wanted = [asked(models, "large", each) for each in samplings]
     with serving(settings, ModelSpec("small", alike), replace(large, drafter="small")) as models:
         for sampling, own in zip(samplings, wanted, strict=True):
             before = guessed(models["large"], "model")
-            assert asked(models["large"], sampling) == own
+            assert asked(models, "large", sampling) == own
             right, wrong = (now - then for now, then in zip(guessed(models["large"], "model"), before, strict=True))
             assert right > 20, "noise is the same for both, so that drawn tokens are drafted as well"
             assert wrong > 0, "it is another model"
         # What the small one is asked itself is as it would be, with what was drafted in its cache.
-        beside = asked(models["small"], GREEDY)
+        beside = asked(models, "small", GREEDY)
         assert models["small"].stats().kv_blocks_used == models["large"].stats().kv_blocks_used == 0
     with serving(settings, ModelSpec("small", alike)) as models:
-        assert asked(models["small"], GREEDY) == beside
+        assert asked(models, "small", GREEDY) == beside
 
 
 def test_a_small_model_that_sleeps_does_not_draft(tiny_checkpoint: Path, alike: Path) -> None:
     specs = ModelSpec("small", alike), ModelSpec("large", tiny_checkpoint, dtype="float32", drafter="small")
     with serving(PLAIN, *specs) as models:
-        wanted = asked(models["large"], GREEDY)
+        wanted = asked(models, "large", GREEDY)
         drafted = sum(guessed(models["large"], "model"))
         assert drafted
         sleeper = models["small"].sleeper
         assert sleeper is not None
         sleeper.sleep().result(10)
-        assert asked(models["large"], GREEDY) == wanted
+        assert asked(models, "large", GREEDY) == wanted
         assert sum(guessed(models["large"], "model")) == drafted
         sleeper.wake().result(10)
-        assert asked(models["large"], GREEDY) == wanted
+        assert asked(models, "large", GREEDY) == wanted
         assert sum(guessed(models["large"], "model")) > drafted
 
 
@@ -132,10 +140,10 @@ def test_numbers_that_a_small_model_breaks_are_its_own(tiny_checkpoint: Path, al
     (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
     large = ModelSpec("large", tiny_checkpoint, dtype="float32")
     with serving(PLAIN, large) as models:
-        wanted = asked(models["large"], GREEDY)
+        wanted = asked(models, "large", GREEDY)
     with serving(PLAIN, ModelSpec("small", folder, dtype="float32"), replace(large, drafter="small")) as models:
         for _ in range(2):
-            assert asked(models["large"], GREEDY) == wanted
+            assert asked(models, "large", GREEDY) == wanted
         assert models["small"].stats().kv_blocks_used == 0
 
 
@@ -160,10 +168,10 @@ def test_who_cannot_draft_is_refused_by_name(tiny_checkpoint: Path, alike: Path,
 def test_what_was_said_before_changes_no_bit(tiny_checkpoint: Path) -> None:
     spec, samplings = ModelSpec("m", tiny_checkpoint, dtype="bfloat16"), (replace(GREEDY, logprobs=2), DRAWN)
     with serving(EngineSettings(prompt_lookup=False), spec) as models:
-        wanted = [asked(models["m"], each) for each in samplings]
+        wanted = [asked(models, "m", each) for each in samplings]
         assert not models["m"].stats().guessed
     with serving(EngineSettings(), spec) as models:
-        assert [asked(models["m"], each) for each in samplings] == wanted
+        assert [asked(models, "m", each) for each in samplings] == wanted
         right, _ = guessed(models["m"], "prompt")
         assert right > 20, "random models say the same again and again"
 
