@@ -94,8 +94,8 @@ class Proposing:
 
     def see(self, chunks: Seq[Chunk], proposed: Proposed, steps: int, seconds: float) -> None:
         """A step of these chunks came so many times in a row and took so long, all together with what was proposed."""
-        if proposed.read:
-            return
+        if proposed.read or (proposed.by_model and not proposed):
+            return  # there was drafting in its time, and nothing came of it
         if not proposed.by_model:
             self._planner.see(chunks, steps, seconds)
         if proposed.by_model or not proposed:
