@@ -21,7 +21,7 @@ from headgate.bench.cache.audit_report import audit
 from headgate.bench.cache.cli import cache
 from headgate.bench.checkpoints import SHAPES, model_folder
 from headgate.bench.context import context
-from headgate.bench.demo import demo
+from headgate.bench.demo.command import demo
 from headgate.bench.draft import draft
 from headgate.bench.engine import EngineBench, Figure
 from headgate.bench.faults.command import faults
@@ -41,7 +41,7 @@ from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
 from headgate.bench.peers.process import EngineFailed
 from headgate.bench.proxy.command import proxy
-from headgate.bench.quality_command import quality
+from headgate.bench.quality.command import quality
 from headgate.bench.redis_command import redis
 from headgate.bench.restart import restarts
 from headgate.bench.routing.cli import routing

@@ -17,10 +17,10 @@ import click
 import torch
 from rich.console import Console
 
-from headgate.bench.gpu_check_apart import Apart
-from headgate.bench.gpu_check_course import stages
-from headgate.bench.gpu_check_goals import against_goals
-from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
+from headgate.bench.gpu.apart import Apart
+from headgate.bench.gpu.course import stages
+from headgate.bench.gpu.goals import against_goals
+from headgate.bench.gpu.stages import Outcome, Stage, run_stages
 from headgate.bench.options import FILE_TO_WRITE, terminable
 from headgate.bench.output import write_json
 

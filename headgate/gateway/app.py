@@ -12,8 +12,6 @@ from functools import partial
 from aiohttp import web
 
 from headgate.gateway import keys, middleware
-from headgate.gateway.adapters import Adapters
-from headgate.gateway.added_adapters import read_added, with_added
 from headgate.gateway.api import (
     adapter_admin,
     audio,
@@ -40,22 +38,24 @@ from headgate.gateway.api import (
     tokenize,
 )
 from headgate.gateway.backend import Loader
-from headgate.gateway.computing import Computing
+from headgate.gateway.configuration.document import ConfigError, dotted
+from headgate.gateway.configuration.live import MainFile
 from headgate.gateway.dashboard.files import page_files
 from headgate.gateway.dashboard.history import History
 from headgate.gateway.dashboard.live import Watched
 from headgate.gateway.dashboard.traces import Traces
-from headgate.gateway.document import ConfigError, dotted
+from headgate.gateway.edge.readings import Readings
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.live_settings import MainFile
-from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.local.adapters import Adapters
+from headgate.gateway.local.added_adapters import read_added, with_added
+from headgate.gateway.local.computing import Computing
+from headgate.gateway.local.destination import LocalDestination
+from headgate.gateway.local.sleeping import LOOK_S
 from headgate.gateway.parts import StartError, make_engine
-from headgate.gateway.readings import Readings
+from headgate.gateway.responses.shared import SharedResponses
+from headgate.gateway.responses.stored import StoredResponses
 from headgate.gateway.settings import Settings
-from headgate.gateway.shared_responses import SharedResponses
-from headgate.gateway.sleeping import LOOK_S
 from headgate.gateway.storage.folder import open_storage
-from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.budgets import Share

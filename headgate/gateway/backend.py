@@ -26,20 +26,20 @@ from headgate.engine.engine import Engine
 from headgate.engine.errors import EngineError
 from headgate.engine.local import LocalModel
 from headgate.engine.settings import ModelSpec
-from headgate.gateway.adapters import Adapters
-from headgate.gateway.answer_store import connect_redis, open_redis
-from headgate.gateway.answers import Answers
-from headgate.gateway.audits import Audits
-from headgate.gateway.cache_settings import SemanticCacheSection
-from headgate.gateway.checkpoints import adapter_path, model_path
-from headgate.gateway.comparisons import Comparisons, compared_pair
-from headgate.gateway.computing import part_of
-from headgate.gateway.destinations import Destination
-from headgate.gateway.embedding_model import once_files_open
-from headgate.gateway.embeddings import Embeddings
-from headgate.gateway.lessons import Pair
+from headgate.gateway.caching.answers import Answers
+from headgate.gateway.caching.audits import Audits
+from headgate.gateway.caching.shared_state import Epoch, SharedState
+from headgate.gateway.caching.store import connect_redis, open_redis
+from headgate.gateway.caching.vector_index import SharedIndex
+from headgate.gateway.configuration.cache import SemanticCacheSection
+from headgate.gateway.embedding.embedding_model import once_files_open
+from headgate.gateway.embedding.embeddings import Embeddings
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.local.adapters import Adapters
+from headgate.gateway.local.checkpoints import adapter_path, model_path
+from headgate.gateway.local.computing import part_of
+from headgate.gateway.local.destination import LocalDestination
+from headgate.gateway.local.pictures import PictureDecoder, PictureLimits
 from headgate.gateway.own_thread import in_own_thread
 from headgate.gateway.parts import (
     StartError,
@@ -49,14 +49,15 @@ from headgate.gateway.parts import (
     fingerprint_secret,
     make_audits,
 )
-from headgate.gateway.passing import Passing
-from headgate.gateway.pictures import PictureDecoder, PictureLimits
 from headgate.gateway.pipeline import Road
-from headgate.gateway.quality import Learned, learned
-from headgate.gateway.routes import Routes
+from headgate.gateway.road.destinations import Destination
+from headgate.gateway.road.passing import Passing
+from headgate.gateway.routing.comparisons import Comparisons, compared_pair
+from headgate.gateway.routing.lessons import Pair
+from headgate.gateway.routing.quality import Learned, learned
+from headgate.gateway.routing.routes import Routes
+from headgate.gateway.routing.shadows import Shadows
 from headgate.gateway.settings import Settings
-from headgate.gateway.shadows import Shadows
-from headgate.gateway.shared_state import Epoch, SharedState
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
@@ -65,7 +66,6 @@ from headgate.gateway.telemetry.remembered_metrics import Remembers
 from headgate.gateway.telemetry.route_metrics import BreakerCollector
 from headgate.gateway.telemetry.upstream_metrics import UpstreamCollector
 from headgate.gateway.upstream.pool import Upstreams
-from headgate.gateway.vector_index import SharedIndex
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
 

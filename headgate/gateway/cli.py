@@ -16,21 +16,21 @@ import click
 from aiohttp import web
 
 from headgate import __version__
-from headgate.gateway import terminal
-from headgate.gateway.adapter_commands import adapters
-from headgate.gateway.cache_commands import cache
-from headgate.gateway.command_parts import config_option, unusable, url_option
-from headgate.gateway.config import load_settings
-from headgate.gateway.config_commands import config
-from headgate.gateway.document import ConfigError
-from headgate.gateway.feedback_command import feedback
-from headgate.gateway.key_commands import keys
-from headgate.gateway.live_settings import MainFile
-from headgate.gateway.metrics_command import metrics
-from headgate.gateway.model_commands import models
-from headgate.gateway.route_commands import explain
+from headgate.gateway.commands import chat as terminal
+from headgate.gateway.commands.adapters import adapters
+from headgate.gateway.commands.cache import cache
+from headgate.gateway.commands.config import config
+from headgate.gateway.commands.explain import explain
+from headgate.gateway.commands.feedback import feedback
+from headgate.gateway.commands.keys import keys
+from headgate.gateway.commands.metrics import metrics
+from headgate.gateway.commands.models import models
+from headgate.gateway.commands.options import config_option, unusable, url_option
+from headgate.gateway.commands.usage import usage
+from headgate.gateway.configuration.document import ConfigError
+from headgate.gateway.configuration.live import MainFile
+from headgate.gateway.configuration.reading import load_settings
 from headgate.gateway.settings import Settings
-from headgate.gateway.usage_command import usage
 
 COMMANDS = "headgate.commands"
 

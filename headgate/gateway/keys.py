@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from headgate.gateway.backend import Backend, Loader
-from headgate.gateway.background_responses import BackgroundResponses
 from headgate.gateway.dashboard.traces import Traces
+from headgate.gateway.edge.readings import Readings
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.readings import Readings
+from headgate.gateway.responses.background import BackgroundResponses
+from headgate.gateway.responses.shared import SharedResponses
 from headgate.gateway.settings import Settings
-from headgate.gateway.shared_responses import SharedResponses
 from headgate.gateway.storage.folder import PART, Storage
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal

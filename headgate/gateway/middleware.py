@@ -14,12 +14,13 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from headgate import __version__
 from headgate.gateway import keys
-from headgate.gateway.arriving import Arriving
-from headgate.gateway.aside import aside
 from headgate.gateway.dashboard.traces import Traces
+from headgate.gateway.edge.arriving import Arriving
+from headgate.gateway.edge.aside import aside
+from headgate.gateway.edge.stalled import Sending
+from headgate.gateway.edge.turns import Turns
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.stalled import Sending
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.deadlines import deadline_of
 from headgate.gateway.teams.keys import Principal
@@ -28,7 +29,6 @@ from headgate.gateway.teams.retries import retry_of
 from headgate.gateway.telemetry.access_log import AccessLog
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
-from headgate.gateway.turns import Turns
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.decode import nearest

@@ -16,12 +16,12 @@ from headgate.cache.store.journal import Journal
 from headgate.cache.watch import Watch
 from headgate.engine.engine import Engine
 from headgate.engine.settings import EngineSettings
-from headgate.gateway.audits import Audits
-from headgate.gateway.cache_settings import CacheSection, SemanticCacheSection
-from headgate.gateway.embedding_model import model_folder
-from headgate.gateway.question import CachePolicy
-from headgate.gateway.routes import Routes
-from headgate.gateway.secret_reference import read_secret, resolved
+from headgate.gateway.caching.audits import Audits
+from headgate.gateway.caching.question import CachePolicy
+from headgate.gateway.configuration.cache import CacheSection, SemanticCacheSection
+from headgate.gateway.configuration.secret_reference import read_secret, resolved
+from headgate.gateway.embedding.embedding_model import model_folder
+from headgate.gateway.routing.routes import Routes
 from headgate.gateway.settings import Settings
 from headgate.gateway.telemetry.sections import OtelSection
 

@@ -14,19 +14,19 @@ from headgate.cache.answers import Lookup
 from headgate.cache.embedder import Vector
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
-from headgate.gateway.answers import Answers, restore
-from headgate.gateway.attempts import Attempts, Begun, Rejected
-from headgate.gateway.audits import Audits
-from headgate.gateway.comparisons import Comparisons
-from headgate.gateway.destinations import Destination, Outcome
-from headgate.gateway.events import CacheVerdict, Event, Events, Opened, Solo
-from headgate.gateway.passage import Gate, Job, Passage
-from headgate.gateway.plan import Plan
-from headgate.gateway.question import Bypass, Question
-from headgate.gateway.readings import Reading
-from headgate.gateway.request import ChatRequest, Chunk, Draft, Joiner
-from headgate.gateway.routes import Routes, fingerprint
-from headgate.gateway.shadows import Answered, Shadows
+from headgate.gateway.caching.answers import Answers, restore
+from headgate.gateway.caching.audits import Audits
+from headgate.gateway.caching.question import Bypass, Question
+from headgate.gateway.edge.readings import Reading
+from headgate.gateway.road.attempts import Attempts, Begun, Rejected
+from headgate.gateway.road.destinations import Destination, Outcome
+from headgate.gateway.road.events import CacheVerdict, Event, Events, Opened, Solo
+from headgate.gateway.road.passage import Gate, Job, Passage
+from headgate.gateway.road.plan import Plan
+from headgate.gateway.road.request import ChatRequest, Chunk, Draft, Joiner
+from headgate.gateway.routing.comparisons import Comparisons
+from headgate.gateway.routing.routes import Routes, fingerprint
+from headgate.gateway.routing.shadows import Answered, Shadows
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered

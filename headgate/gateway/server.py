@@ -15,7 +15,7 @@ from aiohttp import web
 from headgate.engine.errors import EngineError
 from headgate.gateway import keys
 from headgate.gateway.app import LOADING, make_app
-from headgate.gateway.live_settings import MainFile
+from headgate.gateway.configuration.live import MainFile
 from headgate.gateway.parts import StartError
 from headgate.gateway.settings import Settings
 

@@ -9,9 +9,9 @@ from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headgate.engine.text.tool_calls import ToolFormat
-from headgate.gateway.cache_settings import CacheSection
-from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
-from headgate.gateway.section import HandOver, ModelId, Section
+from headgate.gateway.configuration.cache import CacheSection
+from headgate.gateway.configuration.routing import ModelPriceSection, RoutingSection
+from headgate.gateway.configuration.section import HandOver, ModelId, Section
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.sections import DefaultsSection
 from headgate.gateway.telemetry.sections import LoggingSection, TelemetrySection

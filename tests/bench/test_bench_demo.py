@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.bench import demo_report
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.cli import bench
-from headgate.bench.demo_measure import NAMES, DemoFigures, Measured
+from headgate.bench.demo import report as demo_report
+from headgate.bench.demo.measure import NAMES, DemoFigures, Measured
 from headgate.engine.demo.tasks import FAMILIES, Message, Sample, each_cell
 from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.generation import SamplingDefaults

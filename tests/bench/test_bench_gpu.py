@@ -22,18 +22,18 @@ from torch import Tensor
 from headgate.bench.ceilings import Ceilings, gpu_ceilings
 from headgate.bench.checkpoints import write_without_weights
 from headgate.bench.cli import bench
+from headgate.bench.gpu.adapters import adapters_checked
+from headgate.bench.gpu.course import stages
+from headgate.bench.gpu.engine import engine_speed, kernel_shares, kernel_turns, workloads
+from headgate.bench.gpu.flashinfer import prompt_attention
+from headgate.bench.gpu.floor import floor_speed
+from headgate.bench.gpu.goals import GOALS, against_goals
+from headgate.bench.gpu.http import http_speed
+from headgate.bench.gpu.parity import compared, engine_tokens, transformers_tokens
+from headgate.bench.gpu.prompts import first_tokens
+from headgate.bench.gpu.sleep import start_and_sleep
+from headgate.bench.gpu.stages import Outcome, Stage, StageFailed, run_stages
 from headgate.bench.gpu_check import print_outcome
-from headgate.bench.gpu_check_adapters import adapters_checked
-from headgate.bench.gpu_check_course import stages
-from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, kernel_turns, workloads
-from headgate.bench.gpu_check_flashinfer import prompt_attention
-from headgate.bench.gpu_check_floor import floor_speed
-from headgate.bench.gpu_check_goals import GOALS, against_goals
-from headgate.bench.gpu_check_http import http_speed
-from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
-from headgate.bench.gpu_check_prompts import first_tokens
-from headgate.bench.gpu_check_sleep import start_and_sleep
-from headgate.bench.gpu_check_stages import Outcome, Stage, StageFailed, run_stages
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.serve import Comparison
 from headgate.bench.workloads import Workload, decode

@@ -15,8 +15,8 @@ from weakref import ref
 
 import pytest
 
-from headgate.bench.gpu_check_apart import Apart
-from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
+from headgate.bench.gpu.apart import Apart
+from headgate.bench.gpu.stages import Outcome, Stage, run_stages
 from headgate.engine.kernels.checks.line import Line
 
 

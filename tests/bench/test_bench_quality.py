@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.bench.cli import bench
-from headgate.bench.quality import RANDOM_SHAPES, Format, Losses, change, divergence
+from headgate.bench.quality.measure import RANDOM_SHAPES, Format, Losses, change, divergence
 
 
 def test_change_is_that_of_the_perplexities() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headgate.engine.sampling.params import SamplingParams
-from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
-from headgate.gateway.request import ChatRequest, Chunk, Draft, Sampling, Usage
+from headgate.gateway.road.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
+from headgate.gateway.road.request import ChatRequest, Chunk, Draft, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import context_exceeded
 from headgate.routing.price import Rates

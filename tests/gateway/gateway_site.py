@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.engine.runner import Runner
 from headgate.gateway import keys
 from headgate.gateway.app import make_app
-from headgate.gateway.live_settings import MainFile
+from headgate.gateway.configuration.live import MainFile
 from headgate.gateway.settings import ENV_PREFIX, Settings
 
 Client = TestClient[Any, Any]

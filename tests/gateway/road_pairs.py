@@ -10,7 +10,7 @@ from gateway_fakes import FakeDestination
 from road_site import ASK, RED, Site
 
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import ChatRequest, Chunk, Message
+from headgate.gateway.road.request import ChatRequest, Chunk, Message
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import RequestRecord

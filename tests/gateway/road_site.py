@@ -12,12 +12,12 @@ from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.quota import InsertShare
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry
-from headgate.gateway.answers import Answers
+from headgate.gateway.caching.answers import Answers
+from headgate.gateway.caching.question import CachePolicy
 from headgate.gateway.pipeline import Road
-from headgate.gateway.policies import Cascades
-from headgate.gateway.question import CachePolicy
-from headgate.gateway.request import ChatRequest, Message
-from headgate.gateway.routes import Routes
+from headgate.gateway.road.request import ChatRequest, Message
+from headgate.gateway.routing.policies import Cascades
+from headgate.gateway.routing.routes import Routes
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission

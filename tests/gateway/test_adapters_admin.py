@@ -18,9 +18,9 @@ from gateway_site import Client, Serve, forget_environment, site
 from team_files import key, write_team
 
 from headgate.gateway import keys
-from headgate.gateway.added_adapters import FILE, read_added
 from headgate.gateway.cli import main
-from headgate.gateway.document import ConfigError
+from headgate.gateway.configuration.document import ConfigError
+from headgate.gateway.local.added_adapters import FILE, read_added
 from headgate.gateway.settings import Settings
 
 CHAT = "/v1/chat/completions"

@@ -11,8 +11,8 @@ import pytest
 from click import ClickException
 from click.testing import CliRunner, Result
 
-from headgate.gateway.admin_client import ask
 from headgate.gateway.cli import main
+from headgate.gateway.commands.admin_client import ask
 
 KEY = "sk-ops-0123456789abcdef"
 REPORT = {"store": "memory", "entries": 3, "lookups": {"exact": 1234567.0, "miss": 2.0}, "saved": {"usd": 0.25}}

@@ -9,8 +9,8 @@ import pytest
 from gateway_fakes import FakeDestination
 from road_site import ASK, Site
 
-from headgate.gateway.destinations import Facts
-from headgate.gateway.request import CacheControl, Chunk
+from headgate.gateway.road.destinations import Facts
+from headgate.gateway.road.request import CacheControl, Chunk
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import (

@@ -14,11 +14,11 @@ from redis_process import RedisProcess, running_redis
 
 from headgate.cache.store.base import StoreDownError
 from headgate.cache.store.redis import RedisStore
-from headgate.gateway.background_responses import BackgroundResponses, Making
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.request import CacheControl, Chunk, Usage
-from headgate.gateway.shared_responses import SharedResponses
-from headgate.gateway.stored_responses import StoredResponse, StoredResponses
+from headgate.gateway.responses.background import BackgroundResponses, Making
+from headgate.gateway.responses.shared import SharedResponses
+from headgate.gateway.responses.stored import StoredResponse, StoredResponses
+from headgate.gateway.road.request import CacheControl, Chunk, Usage
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, context_exceeded
 from headgate.gateway.wire.identity import Identity

@@ -10,8 +10,8 @@ import pytest
 from gateway_site import forget_environment, site
 from team_files import key, write_team
 
-from headgate.gateway.attachments import Picture, Sound
-from headgate.gateway.request import ChatRequest, Message, Tool, ToolCall
+from headgate.gateway.road.attachments import Picture, Sound
+from headgate.gateway.road.request import ChatRequest, Message, Tool, ToolCall
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamPolicy
 from headgate.gateway.telemetry.content import Heard, asked_of, log_content, redacted, span_content

@@ -24,7 +24,7 @@ from team_files import key, write_team
 
 from headgate.cache.embedder import SentenceEmbedder, Vector
 from headgate.engine.request import Priority
-from headgate.gateway.embeddings import Embedding, Embeddings
+from headgate.gateway.embedding.embeddings import Embedding, Embeddings
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import EmbeddingsSection, Settings
 from headgate.gateway.teams.admission import Admission

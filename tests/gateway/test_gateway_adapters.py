@@ -23,8 +23,8 @@ from team_files import key, write_team
 from headgate.gateway import keys
 from headgate.gateway.api.dashboard import WATCHED
 from headgate.gateway.cli import main
-from headgate.gateway.destinations import Live
-from headgate.gateway.routes import Routes
+from headgate.gateway.road.destinations import Live
+from headgate.gateway.routing.routes import Routes
 from headgate.gateway.settings import ModelSection, Settings
 from headgate.routing.price import Load, Rates
 from headgate.routing.types import Price, Tier

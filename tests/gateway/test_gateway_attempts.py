@@ -12,9 +12,9 @@ from gateway_fakes import OUTCOME, FakeDestination
 from road_pairs import BROKEN, HELLO, MATHS, pair, routed, sure, told
 from road_site import RED, Site
 
-from headgate.gateway.destinations import Facts, Live
-from headgate.gateway.request import Chunk, Message
-from headgate.gateway.routing_settings import PolicySection
+from headgate.gateway.configuration.routing import PolicySection
+from headgate.gateway.road.destinations import Facts, Live
+from headgate.gateway.road.request import Chunk, Message
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord

@@ -24,14 +24,14 @@ from headgate.cache.watch import Watch
 from headgate.engine.engine import Engine
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
-from headgate.gateway.answers import Answers
-from headgate.gateway.audits import Audits
-from headgate.gateway.cache_settings import AuditSection
-from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.caching.answers import Answers
+from headgate.gateway.caching.audits import Audits
+from headgate.gateway.caching.question import CachePolicy
+from headgate.gateway.configuration.cache import AuditSection
+from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.pipeline import Road
-from headgate.gateway.question import CachePolicy
-from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling
-from headgate.gateway.routes import Routes
+from headgate.gateway.road.request import CacheControl, ChatRequest, Message, Sampling
+from headgate.gateway.routing.routes import Routes
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.metrics import Metrics

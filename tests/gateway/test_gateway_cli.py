@@ -13,8 +13,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from headgate.gateway import admin_client, cli
-from headgate.gateway.terminal import ChatClient, ChatError
+from headgate.gateway import cli
+from headgate.gateway.commands import admin_client
+from headgate.gateway.commands.chat import ChatClient, ChatError
 
 
 @click.command()

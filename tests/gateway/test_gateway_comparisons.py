@@ -14,13 +14,13 @@ from road_site import ASK, Site
 
 from headgate.engine.judged import Score
 from headgate.engine.request import Finish, TokenScore
-from headgate.gateway.attachments import Picture
-from headgate.gateway.comparisons import Comparisons, compared_pair
-from headgate.gateway.destinations import Prepared
-from headgate.gateway.lessons import Pair
+from headgate.gateway.configuration.routing import PolicySection
 from headgate.gateway.pipeline import Road
-from headgate.gateway.request import Choice, Chunk, Message
-from headgate.gateway.routing_settings import PolicySection
+from headgate.gateway.road.attachments import Picture
+from headgate.gateway.road.destinations import Prepared
+from headgate.gateway.road.request import Choice, Chunk, Message
+from headgate.gateway.routing.comparisons import Comparisons, compared_pair
+from headgate.gateway.routing.lessons import Pair
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamPolicy

@@ -14,12 +14,12 @@ from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.engine import Engine
 from headgate.engine.local import LocalModel
 from headgate.engine.settings import EngineSettings, ModelSpec
-from headgate.gateway.answers import Answers
-from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.caching.answers import Answers
+from headgate.gateway.caching.question import CachePolicy
+from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.pipeline import Road
-from headgate.gateway.question import CachePolicy
-from headgate.gateway.request import ChatRequest, Draft, Message, Sampling, Usage
-from headgate.gateway.routes import Routes
+from headgate.gateway.road.request import ChatRequest, Draft, Message, Sampling, Usage
+from headgate.gateway.routing.routes import Routes
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord

@@ -364,7 +364,7 @@ async def test_an_embedder_that_finds_too_many_files_open_is_loaded_later(
         await real(self)
 
     monkeypatch.setattr(SentenceEmbedder, "load", load)
-    monkeypatch.setattr("headgate.gateway.embedding_model.AGAIN_S", 0.05)
+    monkeypatch.setattr("headgate.gateway.embedding.embedding_model.AGAIN_S", 0.05)
     client = await serve(cache={"semantic": {"enabled": True}})
     states: dict[str, str] = {}
     async with asyncio.timeout(30):

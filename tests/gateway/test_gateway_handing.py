@@ -14,8 +14,8 @@ from road_pairs import BROKEN, HELLO, pair, routed, sure, told
 from road_site import RED, Site
 
 from headgate.engine.sampling.params import SamplingParams
-from headgate.gateway.destinations import Facts, Pieces, Prepared, Read
-from headgate.gateway.request import ChatRequest, Chunk, ToolCallDelta
+from headgate.gateway.road.destinations import Facts, Pieces, Prepared, Read
+from headgate.gateway.road.request import ChatRequest, Chunk, ToolCallDelta
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import RequestRecord

@@ -25,8 +25,8 @@ from tokenizers import Tokenizer
 from headgate.engine.choice import TextDelta
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar
-from headgate.gateway import local_destination
-from headgate.gateway.request import ChatRequest
+from headgate.gateway.local import destination as local_destination
+from headgate.gateway.road.request import ChatRequest
 
 BEGUN = "<|start|>assistant"
 THOUGHT = "<|channel|>analysis<|message|>Hm, so.<|end|>"

@@ -10,8 +10,8 @@ from gateway_fakes import FakeDestination
 from road_pairs import BROKEN, HELLO, pair, routed
 from road_site import RED, Site
 
-from headgate.gateway.destinations import Pieces, Prepared
-from headgate.gateway.request import Chunk
+from headgate.gateway.road.destinations import Pieces, Prepared
+from headgate.gateway.road.request import Chunk
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import RequestRecord
 

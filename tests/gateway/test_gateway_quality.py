@@ -15,12 +15,12 @@ from road_site import ASK, RED, Site
 from headgate.cache.embedder import default_folder
 from headgate.engine.errors import CheckpointError
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.checkpoints import model_identity
 from headgate.gateway.cli import main
-from headgate.gateway.explain import route_report
-from headgate.gateway.quality import QualityError, learned
-from headgate.gateway.request import Chunk, Message
-from headgate.gateway.routes import Routes
+from headgate.gateway.local.checkpoints import model_identity
+from headgate.gateway.road.request import Chunk, Message
+from headgate.gateway.routing.explain import route_report
+from headgate.gateway.routing.quality import QualityError, learned
+from headgate.gateway.routing.routes import Routes
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import RequestRecord

@@ -11,8 +11,8 @@ from gateway_site import forget_environment
 from team_files import write_team
 
 from headgate.gateway.cli import main
-from headgate.gateway.config import load_settings
-from headgate.gateway.document import ConfigError
+from headgate.gateway.configuration.document import ConfigError
+from headgate.gateway.configuration.reading import load_settings
 from headgate.gateway.settings import Settings
 
 DOCUMENTED = Path(__file__).parents[2] / "config" / "headgate.yaml"

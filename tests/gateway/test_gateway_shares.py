@@ -10,8 +10,8 @@ import pytest
 from road_pairs import BROKEN, HELLO, MATHS, pair, routed, sure, told
 from road_site import Site
 
-from headgate.gateway.destinations import Facts
-from headgate.gateway.request import ChatRequest, Chunk
+from headgate.gateway.road.destinations import Facts
+from headgate.gateway.road.request import ChatRequest, Chunk
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.costs import Prices
 from headgate.gateway.teams.keys import Principal

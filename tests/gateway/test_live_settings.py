@@ -16,8 +16,8 @@ from gateway_site import forget_environment, site
 from pydantic import BaseModel
 
 from headgate.gateway import keys
-from headgate.gateway.config import read_settings
-from headgate.gateway.live_settings import LIVE, MainFile, taken_over
+from headgate.gateway.configuration.live import LIVE, MainFile, taken_over
+from headgate.gateway.configuration.reading import read_settings
 from headgate.gateway.settings import Settings
 
 CHAT = "/v1/chat/completions"

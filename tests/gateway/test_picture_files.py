@@ -18,8 +18,8 @@ from PIL import Image
 
 from headgate.engine.text.pictures import Picture as Decoded
 from headgate.engine.text.pictures import Sight
-from headgate.gateway.attachments import Picture
-from headgate.gateway.pictures import PictureDecoder, PictureLimits
+from headgate.gateway.local.pictures import PictureDecoder, PictureLimits
+from headgate.gateway.road.attachments import Picture
 from headgate.gateway.wire.errors import ApiError
 
 Looked = tuple[tuple[int, ...], tuple[Sight, ...]]

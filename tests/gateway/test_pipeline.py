@@ -9,9 +9,9 @@ import pytest
 from gateway_fakes import OUTCOME, FakeDestination
 from road_site import ASK, BLUE, CLASSIFIER, RED, Site
 
-from headgate.gateway.destinations import Facts
-from headgate.gateway.request import CacheControl, ChatRequest, Chunk, Message, Sampling
-from headgate.gateway.routes import Routes
+from headgate.gateway.road.destinations import Facts
+from headgate.gateway.road.request import CacheControl, ChatRequest, Chunk, Message, Sampling
+from headgate.gateway.routing.routes import Routes
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError
 

@@ -15,8 +15,8 @@ from headgate.cache.index import FlatIndex, Vector
 from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.verdict import Near
-from headgate.gateway.question import CachePolicy, Question
-from headgate.gateway.request import CacheControl, ChatRequest, Chunk, Draft, Message, Sampling
+from headgate.gateway.caching.question import CachePolicy, Question
+from headgate.gateway.road.request import CacheControl, ChatRequest, Chunk, Draft, Message, Sampling
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError, server_error
 

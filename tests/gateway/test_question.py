@@ -14,10 +14,10 @@ from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.demo import checkpoint
 from headgate.engine.engine import Engine
 from headgate.engine.settings import EngineSettings, ModelSpec
-from headgate.gateway.attachments import Document, Picture, Piece, Sound
-from headgate.gateway.local_destination import LocalDestination
-from headgate.gateway.question import Bypass, CachePolicy, Question, normalized, question_of
-from headgate.gateway.request import (
+from headgate.gateway.caching.question import Bypass, CachePolicy, Question, normalized, question_of
+from headgate.gateway.local.destination import LocalDestination
+from headgate.gateway.road.attachments import Document, Picture, Piece, Sound
+from headgate.gateway.road.request import (
     CacheControl,
     ChatRequest,
     Draft,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 from road_site import ASK, RED, Site
 
-from headgate.gateway.destinations import Live
-from headgate.gateway.request import CacheControl, ChatRequest
+from headgate.gateway.road.destinations import Live
+from headgate.gateway.road.request import CacheControl, ChatRequest
 from headgate.gateway.teams.deadlines import Deadline, deadline_of
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.queues import Queues

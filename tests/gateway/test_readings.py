@@ -16,11 +16,11 @@ from road_site import RED, Site
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
-from headgate.gateway.answers import Answers
+from headgate.gateway.caching.answers import Answers
+from headgate.gateway.caching.question import CachePolicy
+from headgate.gateway.edge.readings import LONGEST, OVERHEAD, Reading, Readings
 from headgate.gateway.pipeline import Road
-from headgate.gateway.question import CachePolicy
-from headgate.gateway.readings import LONGEST, OVERHEAD, Reading, Readings
-from headgate.gateway.request import CacheControl, ChatRequest
+from headgate.gateway.road.request import CacheControl, ChatRequest
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import LimitsSection, TeamPolicy
 from headgate.gateway.telemetry.record import RequestRecord

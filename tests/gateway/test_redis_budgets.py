@@ -33,7 +33,7 @@ import asyncio, random, sys, time
 from pathlib import Path
 from headgate.cache.store.redis import RedisStore
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.request import Usage
+from headgate.gateway.road.request import Usage
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.accounts import Accounts, Payer
 from headgate.gateway.teams.budgets import Over

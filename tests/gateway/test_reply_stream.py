@@ -12,10 +12,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from headgate.gateway import keys
 from headgate.gateway.api.reply import streamed
-from headgate.gateway.destinations import Outcome
-from headgate.gateway.events import Opened
 from headgate.gateway.middleware import failed, on_prepare
-from headgate.gateway.request import ChatRequest, Chunk, Usage
+from headgate.gateway.road.destinations import Outcome
+from headgate.gateway.road.events import Opened
+from headgate.gateway.road.request import ChatRequest, Chunk, Usage
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.completions import CompletionReply

@@ -15,9 +15,9 @@ from prometheus_client import generate_latest
 from road_site import ASK, Site
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
-from headgate.gateway.destinations import Outcome
-from headgate.gateway.events import Opened
-from headgate.gateway.request import CacheControl, Chunk, Usage
+from headgate.gateway.road.destinations import Outcome
+from headgate.gateway.road.events import Opened
+from headgate.gateway.road.request import CacheControl, Chunk, Usage
 from headgate.gateway.teams.costs import NOTHING
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger_file import Entry

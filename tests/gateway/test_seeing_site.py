@@ -29,8 +29,8 @@ from upstream_server import upstream_server
 from headgate.engine.seeing import Seeing
 from headgate.gateway import keys
 from headgate.gateway.cli import main
-from headgate.gateway.local_destination import LocalDestination
-from headgate.gateway.request import CacheControl
+from headgate.gateway.local.destination import LocalDestination
+from headgate.gateway.road.request import CacheControl
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.chat import parse_chat
 

@@ -14,15 +14,15 @@ from road_site import ASK, CLASSIFIER
 from team_files import roster, write_team
 
 from headgate.cache.fingerprint import Fingerprinter
-from headgate.gateway.answers import Answers
-from headgate.gateway.attachments import Picture
-from headgate.gateway.document import ConfigError
+from headgate.gateway.caching.answers import Answers
+from headgate.gateway.caching.question import CachePolicy
+from headgate.gateway.configuration.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.pipeline import Road
-from headgate.gateway.question import CachePolicy
-from headgate.gateway.request import ChatRequest, Choice, Chunk, Message, ToolCall
-from headgate.gateway.routes import Routes
-from headgate.gateway.shadows import Shadows, agreement
+from headgate.gateway.road.attachments import Picture
+from headgate.gateway.road.request import ChatRequest, Choice, Chunk, Message, ToolCall
+from headgate.gateway.routing.routes import Routes
+from headgate.gateway.routing.shadows import Shadows, agreement
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger import FILE, open_ledger

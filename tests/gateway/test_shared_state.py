@@ -13,8 +13,8 @@ from headgate.cache.label_log import LabelLog
 from headgate.cache.store.journal import FileJournal
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.watch import Watch
-from headgate.gateway import shared_state
-from headgate.gateway.shared_state import Epoch, SharedState
+from headgate.gateway.caching import shared_state
+from headgate.gateway.caching.shared_state import Epoch, SharedState
 
 
 class Slow(FileJournal):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.stored_responses import StoredResponse, StoredResponses
+from headgate.gateway.responses.stored import StoredResponse, StoredResponses
 
 
 def response(size: int = 0) -> StoredResponse:

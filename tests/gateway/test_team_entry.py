@@ -14,8 +14,8 @@ from gateway_site import forget_environment, site
 from road_site import Site
 from team_files import key, roster, write_team
 
-from headgate.gateway.document import ConfigError
-from headgate.gateway.request import CacheControl, ChatRequest, Chunk, Message, ServiceTier
+from headgate.gateway.configuration.document import ConfigError
+from headgate.gateway.road.request import CacheControl, ChatRequest, Chunk, Message, ServiceTier
 from headgate.gateway.teams.entry import as_team, scheduled
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamPolicy

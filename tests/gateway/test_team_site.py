@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from team_files import key, write_team
 
 from headgate.gateway import keys
-from headgate.gateway.document import ConfigError
+from headgate.gateway.configuration.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.files import read_roster

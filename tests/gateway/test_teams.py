@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from team_files import key, roster, write_team
 
-from headgate.gateway.document import ConfigError
+from headgate.gateway.configuration.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle, State
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.admission import scopes_of

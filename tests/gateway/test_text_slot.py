@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
-from headgate.gateway.request import ChatRequest, Chunk, Message
+from headgate.gateway.road.request import ChatRequest, Chunk, Message
 from headgate.gateway.wire.chat_reply import (
     ChatCompletionChunk,
     ChatReply,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
-from headgate.gateway.request import Choice, Chunk, Joiner, ToolCall, Usage
+from headgate.gateway.road.request import Choice, Chunk, Joiner, ToolCall, Usage
 from headgate.gateway.upstream.answer import AnswerReader, joined
 from headgate.gateway.upstream.failures import Failure, hiding
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 from pydantic import ValidationError
 
-from headgate.gateway.attachments import Document, Picture, Sound
-from headgate.gateway.request import ChatRequest, Message, Tool
+from headgate.gateway.road.attachments import Document, Picture, Sound
+from headgate.gateway.road.request import ChatRequest, Message, Tool
 from headgate.gateway.upstream.body import attached_to, size_of
 from headgate.gateway.upstream.failures import Failure, cause_of, hiding, of_reply
 from headgate.gateway.upstream.hedging import race

@@ -15,7 +15,7 @@ from redis_process import running_redis
 from headgate.cache.index import Place
 from headgate.cache.store.redis import RedisStore
 from headgate.cache.verdict import Entry, StoredChoice
-from headgate.gateway.vector_index import PROGRESS_S, SharedIndex
+from headgate.gateway.caching.vector_index import PROGRESS_S, SharedIndex
 
 
 async def test_a_long_copy_says_how_far_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

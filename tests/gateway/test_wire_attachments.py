@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.attachments import Document, Picture, Piece, Sound
-from headgate.gateway.request import CacheControl, ChatRequest, Message
+from headgate.gateway.road.attachments import Document, Picture, Piece, Sound
+from headgate.gateway.road.request import CacheControl, ChatRequest, Message
 from headgate.gateway.upstream.messages import messages_of
 from headgate.gateway.wire.attachments import document, picture
 from headgate.gateway.wire.chat import parse_chat

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ResponseFormat, Tool, ToolCall, ToolUse
+from headgate.gateway.road.request import (
+    CacheControl,
+    ChatRequest,
+    Draft,
+    Message,
+    ResponseFormat,
+    Tool,
+    ToolCall,
+    ToolUse,
+)
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.completions import parse_completion
 from headgate.gateway.wire.embeddings import parse_embedding

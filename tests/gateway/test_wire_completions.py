@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
-from headgate.gateway.request import CacheControl, ChatRequest, Choice, Chunk, Usage
+from headgate.gateway.road.request import CacheControl, ChatRequest, Choice, Chunk, Usage
 from headgate.gateway.wire.completions import DEFAULT_MAX_TOKENS, CompletionReply, parse_completion
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.identity import Identity

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_pieces import PIECES, chunks_of, joined
 
-from headgate.gateway.request import CacheControl, Chunk, Message, ResponseFormat, ToolCall, ToolUse, Usage
+from headgate.gateway.road.request import CacheControl, Chunk, Message, ResponseFormat, ToolCall, ToolUse, Usage
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded, server_error
 from headgate.gateway.wire.identity import Identity

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from multidict import CIMultiDict
 
-from headgate.gateway.request import (
+from headgate.gateway.road.request import (
     CacheControl,
     ChatRequest,
     Choice,

@@ -16,7 +16,7 @@ from multidict import MultiDict
 from wire_pieces import PIECES, chunks_of, joined
 
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import (
+from headgate.gateway.road.request import (
     CacheControl,
     Chunk,
     Message,

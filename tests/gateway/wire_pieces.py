@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import Chunk, Joiner, ToolCallDelta
+from headgate.gateway.road.request import Chunk, Joiner, ToolCallDelta
 
 LOGPROBS = st.lists(
     st.builds(lambda token: TextLogprob(token, tuple(token.encode()), -0.5), st.text("aé<", max_size=2)), max_size=2

@@ -10,7 +10,7 @@ from tiny_models import write_tokenizer
 
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.tokenizer import Tokenizer
-from headgate.gateway.request import CacheControl
+from headgate.gateway.road.request import CacheControl
 from headgate.gateway.wire.chat import parse_chat
 from headgate.training.conversations import DataError, Encoder, Line, main, read_lines
 

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 
 from headgate.engine.demo.tasks import FAMILIES, Family, Sample, generate
-from headgate.gateway.request import Message
+from headgate.gateway.road.request import Message
 
 _TURNS = 3
 _TURN_GAP_S = 0.3

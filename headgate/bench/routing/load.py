@@ -29,13 +29,13 @@ from headgate.engine.demo.tasks import each_cell, grade
 from headgate.engine.demo.tokenizer import load_tokenizer
 from headgate.engine.engine import Engine
 from headgate.engine.settings import EngineSettings, ModelSpec
-from headgate.gateway.answers import Answers
-from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.caching.answers import Answers
+from headgate.gateway.caching.question import CachePolicy
+from headgate.gateway.configuration.routing import PriceSection, RoutingSection
+from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.pipeline import Road
-from headgate.gateway.question import CachePolicy
-from headgate.gateway.request import ChatRequest, Message
-from headgate.gateway.routes import Routes
-from headgate.gateway.routing_settings import PriceSection, RoutingSection
+from headgate.gateway.road.request import ChatRequest, Message
+from headgate.gateway.routing.routes import Routes
 from headgate.gateway.settings import ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics

@@ -7,9 +7,9 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from headgate.gateway import keys
-from headgate.gateway.adapters import Adapters
-from headgate.gateway.added_adapters import AddedAdapter
 from headgate.gateway.api.json_reply import json_reply
+from headgate.gateway.local.adapters import Adapters
+from headgate.gateway.local.added_adapters import AddedAdapter
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.adapter_admin import AdapterChoice, AdapterStates, NewAdapter
 from headgate.gateway.wire.decode import decode

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_lines, json_reply
-from headgate.gateway.audits import Audits
+from headgate.gateway.caching.audits import Audits
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.admin import (
     AuditReport,

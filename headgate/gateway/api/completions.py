@@ -14,12 +14,12 @@ from headgate.gateway import keys
 from headgate.gateway.api.dropping import note_dropped, takes_unknown
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import Source, identify, send
-from headgate.gateway.aside import aside
-from headgate.gateway.destinations import Outcome
-from headgate.gateway.events import Answer, Opened
+from headgate.gateway.edge.aside import aside
 from headgate.gateway.middleware import read_body
 from headgate.gateway.pipeline import Road
-from headgate.gateway.request import ChatRequest, Chunk, Usage
+from headgate.gateway.road.destinations import Outcome
+from headgate.gateway.road.events import Answer, Opened
+from headgate.gateway.road.request import ChatRequest, Chunk, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.completions import CompletionReply, parse_completion

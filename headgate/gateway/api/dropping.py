@@ -7,7 +7,7 @@ import re
 from aiohttp import web
 
 from headgate.gateway import keys
-from headgate.gateway.request import ChatRequest
+from headgate.gateway.road.request import ChatRequest
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MOST = 16

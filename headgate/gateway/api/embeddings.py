@@ -10,9 +10,9 @@ from aiohttp import web
 from headgate.engine.request import Priority
 from headgate.gateway import keys
 from headgate.gateway.api.passing import passed_on
-from headgate.gateway.aside import aside
 from headgate.gateway.backend import Loader
-from headgate.gateway.embeddings import Embedding
+from headgate.gateway.edge.aside import aside
+from headgate.gateway.embedding.embeddings import Embedding
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed, model_name

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.reply import Source
-from headgate.gateway.destinations import Outcome
-from headgate.gateway.events import Opened
-from headgate.gateway.request import ChatRequest, Chunk
+from headgate.gateway.road.destinations import Outcome
+from headgate.gateway.road.events import Opened
+from headgate.gateway.road.request import ChatRequest, Chunk
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.content import Heard, asked_of, level_of, log_content, span_content
 from headgate.gateway.telemetry.record import RequestRecord

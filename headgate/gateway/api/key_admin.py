@@ -11,7 +11,7 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
-from headgate.gateway.document import ConfigError
+from headgate.gateway.configuration.document import ConfigError
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, KeysUnwritableError
 from headgate.gateway.wire.decode import decode

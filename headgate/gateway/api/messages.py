@@ -10,10 +10,10 @@ from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.api.reply import identify, send
-from headgate.gateway.aside import aside, in_turn
+from headgate.gateway.edge.aside import aside, in_turn
+from headgate.gateway.local.tokenizing import reader
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
-from headgate.gateway.tokenizing import reader
 from headgate.gateway.wire.errors import ApiError, renamed
 from headgate.gateway.wire.headers import cache_control, session
 from headgate.gateway.wire.messages import parse_count, parse_messages

@@ -7,7 +7,7 @@ from aiohttp import web
 from headgate.engine.errors import EngineError, ModelBusy
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
-from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import asleep, conflict, model_not_found, overloaded

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
-from headgate.gateway.destinations import Destination
-from headgate.gateway.routes import AUTO, POLICIES, Routes
+from headgate.gateway.road.destinations import Destination
+from headgate.gateway.routing.routes import AUTO, POLICIES, Routes
 from headgate.gateway.upstream.endpoints import Serves
 from headgate.gateway.wire.errors import model_not_found
 from headgate.gateway.wire.models import ModelBody, ModelList

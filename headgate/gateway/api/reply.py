@@ -13,10 +13,10 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.direct import chunked_reply, whole_reply
-from headgate.gateway.destinations import Outcome
-from headgate.gateway.events import Opened
 from headgate.gateway.middleware import CLIENT_LEFT, logger
-from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner, Usage
+from headgate.gateway.road.destinations import Outcome
+from headgate.gateway.road.events import Opened
+from headgate.gateway.road.request import ChatRequest, Choice, Chunk, Joiner, Usage
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import headers, sse
 from headgate.gateway.wire.errors import ApiError, server_error

@@ -16,10 +16,10 @@ from headgate.cache.store.base import StoreDownError
 from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard, listened
 from headgate.gateway.api.reply import identify, note_outcome, send
-from headgate.gateway.aside import aside
-from headgate.gateway.background_responses import BackgroundResponses, Making
+from headgate.gateway.edge.aside import aside
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
-from headgate.gateway.stored_responses import StoredResponse
+from headgate.gateway.responses.background import BackgroundResponses, Making
+from headgate.gateway.responses.stored import StoredResponse
 from headgate.gateway.teams.entry import scheduled
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire import sse

@@ -14,12 +14,12 @@ from headgate.gateway.api.completions import continued
 from headgate.gateway.api.embeddings import embedded
 from headgate.gateway.api.hearing import listened
 from headgate.gateway.api.reply import Reply, Source, identify, note_outcome
-from headgate.gateway.aside import aside
 from headgate.gateway.backend import Loader
 from headgate.gateway.batches.catalog import Batch
 from headgate.gateway.batches.run import BatchFailed
+from headgate.gateway.edge.aside import aside
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.request import CacheControl, ChatRequest, Joiner
+from headgate.gateway.road.request import CacheControl, ChatRequest, Joiner
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord

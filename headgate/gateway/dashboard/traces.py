@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from headgate.gateway.explain import decision_report
+from headgate.gateway.routing.explain import decision_report
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.traces import (
     CacheTrace,

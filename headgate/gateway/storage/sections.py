@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ByteSize, Field, field_validator
 
-from headgate.gateway.section import Section, TeamName
+from headgate.gateway.configuration.section import Section, TeamName
 
 
 class StorageSection(Section):

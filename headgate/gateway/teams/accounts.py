@@ -23,7 +23,7 @@ from headgate.gateway.teams.tabs import Attempt
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 
 if TYPE_CHECKING:
-    from headgate.gateway.request import ChatRequest, Usage
+    from headgate.gateway.road.request import ChatRequest, Usage
 
 
 class Payer(msgspec.Struct, frozen=True):

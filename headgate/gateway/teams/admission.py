@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.gateway.request import ChatRequest, Usage
+from headgate.gateway.road.request import ChatRequest, Usage
 from headgate.gateway.teams.accounts import Accounts, Bill, Payer, payer
 from headgate.gateway.teams.budgets import Over
 from headgate.gateway.teams.costs import Cost

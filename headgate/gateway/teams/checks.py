@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from headgate.gateway.document import Keys
-from headgate.gateway.policies import policy_of
-from headgate.gateway.routing_settings import PolicySection, RoutingSection
-from headgate.gateway.section import RESERVED_IDS
+from headgate.gateway.configuration.document import Keys
+from headgate.gateway.configuration.routing import PolicySection, RoutingSection
+from headgate.gateway.configuration.section import RESERVED_IDS
+from headgate.gateway.routing.policies import policy_of
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.sections import DefaultsSection, ModelsSection, TeamFile, TeamPolicy
 from headgate.gateway.upstream.checks import upstream_problems

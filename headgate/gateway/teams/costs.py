@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headgate.gateway.routing_settings import ModelPriceSection
+from headgate.gateway.configuration.routing import ModelPriceSection
 from headgate.gateway.settings import EmbeddingsSection, ModelSection
 from headgate.gateway.upstream.sections import UpstreamSection
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from headgate.engine.request import Priority
-from headgate.gateway.request import ChatRequest
+from headgate.gateway.road.request import ChatRequest
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import named
 from headgate.gateway.teams.prompts import prompted

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headgate.gateway.document import ConfigError, Document, dotted
-from headgate.gateway.secret_reference import read_secret, variable_of
+from headgate.gateway.configuration.document import ConfigError, Document, dotted
+from headgate.gateway.configuration.secret_reference import read_secret, variable_of
 from headgate.gateway.settings import TEAMS_FOLDER, Settings
 from headgate.gateway.teams.checks import allowed_models, team_problems
 from headgate.gateway.teams.keys import Held, Principal, hash_matches, read_hash

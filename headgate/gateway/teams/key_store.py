@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from headgate.gateway.document import Document
+from headgate.gateway.configuration.document import Document
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.files import read_files, team_paths
 from headgate.gateway.teams.keys import hash_secret, new_secret

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from headgate.gateway.routing_settings import PolicySection
+from headgate.gateway.configuration.routing import PolicySection
 from headgate.gateway.teams.sections import RatesSection, TeamPolicy
 from headgate.gateway.wire.errors import invalid_api_key
 

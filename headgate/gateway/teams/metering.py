@@ -10,8 +10,8 @@ from types import TracebackType
 
 import msgspec
 
-from headgate.gateway.destinations import Destination, Outcome, Prepared
-from headgate.gateway.request import Chunk, Usage
+from headgate.gateway.road.destinations import Destination, Outcome, Prepared
+from headgate.gateway.road.request import Chunk, Usage
 from headgate.gateway.teams.admission import Charge, Ticket
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger_file import Cause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.gateway.request import ChatRequest
+from headgate.gateway.road.request import ChatRequest
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import given, not_permitted
 

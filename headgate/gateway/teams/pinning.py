@@ -15,9 +15,9 @@ from itertools import takewhile
 from prometheus_client import CollectorRegistry
 
 from headgate.engine.errors import EngineError, EngineStopped
-from headgate.gateway.destinations import Destination
-from headgate.gateway.local_destination import LocalDestination
-from headgate.gateway.request import ChatRequest, Message
+from headgate.gateway.local.destination import LocalDestination
+from headgate.gateway.road.destinations import Destination
+from headgate.gateway.road.request import ChatRequest, Message
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.teams.registry import Roster, Teams

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.gateway.request import ChatRequest, Message
+from headgate.gateway.road.request import ChatRequest, Message
 from headgate.gateway.teams.keys import Principal
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headgate.engine.request import Priority
-from headgate.gateway.destinations import Live
+from headgate.gateway.road.destinations import Live
 from headgate.gateway.wire.errors import ApiError, overloaded
 from headgate.routing.price import price
 from headgate.routing.types import Price

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from headgate.gateway.document import ConfigError
+from headgate.gateway.configuration.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.files import team_paths
@@ -21,7 +21,7 @@ from headgate.gateway.telemetry.catalogue import Server
 from headgate.gateway.telemetry.tally import Counter
 
 if TYPE_CHECKING:
-    from headgate.gateway.live_settings import MainFile
+    from headgate.gateway.configuration.live import MainFile
 
 logger = logging.getLogger("headgate.gateway")
 

@@ -24,9 +24,9 @@ from headgate.gateway.wire.errors import ApiError
 if TYPE_CHECKING:
     from multidict import MultiMapping
 
-    from headgate.gateway.destinations import Outcome
-    from headgate.gateway.events import Opened
-    from headgate.gateway.request import Chunk
+    from headgate.gateway.road.destinations import Outcome
+    from headgate.gateway.road.events import Opened
+    from headgate.gateway.road.request import Chunk
 
 IDEMPOTENCY_KEY = "idempotency-key"
 RETRY_COUNT = "x-stainless-retry-count"

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AwareDatetime, ByteSize, Field, field_validator, model_validator
 
-from headgate.gateway.routing_settings import Names, PolicySection, each_once
-from headgate.gateway.secret_reference import REFERENCE
-from headgate.gateway.section import Section, TeamName
+from headgate.gateway.configuration.routing import Names, PolicySection, each_once
+from headgate.gateway.configuration.secret_reference import REFERENCE
+from headgate.gateway.configuration.section import Section, TeamName
 from headgate.gateway.teams.moments import moment
 
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]

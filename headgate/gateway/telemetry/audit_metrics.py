@@ -9,7 +9,7 @@ from typing import get_args
 from prometheus_client.core import Metric
 
 from headgate.engine.local import LocalModel
-from headgate.gateway.audits import Audits, State
+from headgate.gateway.caching.audits import Audits, State
 from headgate.gateway.telemetry import catalogue
 from headgate.gateway.telemetry.families import Scraped
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, cast
 
-from headgate.gateway.request import ChatRequest, Chunk, Message
+from headgate.gateway.road.request import ChatRequest, Chunk, Message
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry import genai
 from headgate.gateway.telemetry.record import RequestRecord

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
-from headgate.gateway.request import Usage
+from headgate.gateway.road.request import Usage
 from headgate.gateway.telemetry.cache_metrics import CacheMetrics
 from headgate.gateway.telemetry.catalogue import Requests
 from headgate.gateway.telemetry.record import RequestRecord

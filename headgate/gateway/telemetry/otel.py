@@ -24,7 +24,7 @@ from headgate.gateway.telemetry import genai
 from headgate.gateway.telemetry.stages import stages
 
 if TYPE_CHECKING:
-    from headgate.gateway.request import ChatRequest
+    from headgate.gateway.road.request import ChatRequest
     from headgate.gateway.telemetry.record import RequestRecord
 
 _PROPAGATOR = TraceContextTextMapPropagator()

@@ -16,7 +16,7 @@ from headgate.gateway.teams.retries import Retry
 from headgate.routing.policy import Decision
 
 if TYPE_CHECKING:
-    from headgate.gateway.events import Opened
+    from headgate.gateway.road.events import Opened
     from headgate.gateway.telemetry.otel import Trace
 
 

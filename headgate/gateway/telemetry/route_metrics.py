@@ -15,7 +15,7 @@ from headgate.routing.breaker import Breaker
 from headgate.routing.savings import Saving
 
 if TYPE_CHECKING:
-    from headgate.gateway.plan import Plan
+    from headgate.gateway.road.plan import Plan
 
 _RATIOS = (0.25, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 4.0)
 _DECISIONS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headgate.gateway.section import Section
+from headgate.gateway.configuration.section import Section
 from headgate.gateway.teams.sections import content_level
 
 

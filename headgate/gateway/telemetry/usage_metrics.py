@@ -14,7 +14,7 @@ from headgate.gateway.telemetry.families import GaugeFamily, Scraped
 from headgate.gateway.telemetry.tally import Count, Counter
 
 if TYPE_CHECKING:
-    from headgate.gateway.request import Usage
+    from headgate.gateway.road.request import Usage
     from headgate.gateway.teams.budgets import Share
     from headgate.gateway.teams.ledger import Ledger
     from headgate.gateway.teams.ledger_file import Entry

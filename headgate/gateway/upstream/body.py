@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.gateway.request import ADAPTIVE, ChatRequest, Sampling
+from headgate.gateway.road.request import ADAPTIVE, ChatRequest, Sampling
 from headgate.gateway.upstream.messages import messages_of
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.wire.errors import refuse_variants

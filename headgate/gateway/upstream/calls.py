@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from headgate.engine.text.json_call import JsonValue
-from headgate.gateway.request import ToolCallDelta
+from headgate.gateway.road.request import ToolCallDelta
 from headgate.gateway.upstream.failures import Failure
 
 _MOST_CALLS = 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from headgate.gateway.document import Keys
-from headgate.gateway.secret_reference import resolved, variable_of
+from headgate.gateway.configuration.document import Keys
+from headgate.gateway.configuration.secret_reference import resolved, variable_of
 from headgate.gateway.settings import Settings
 
 

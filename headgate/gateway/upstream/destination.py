@@ -14,9 +14,9 @@ import msgspec
 from yarl import URL
 
 from headgate.engine.sampling.params import SamplingParams
-from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
-from headgate.gateway.inputs import lacking, refuse_inputs
-from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.road.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
+from headgate.gateway.road.inputs import lacking, refuse_inputs
+from headgate.gateway.road.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.answer import AnswerReader, joined
 from headgate.gateway.upstream.body import attached_to, body_of, path_of, size_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from headgate.gateway.request import Chunk
+from headgate.gateway.road.request import Chunk
 from headgate.gateway.upstream.answer import AnswerReader
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.failures import Failure

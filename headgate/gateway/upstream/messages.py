@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headgate.gateway.attachments import Attachment, Document, Picture, Piece
-from headgate.gateway.request import Message
+from headgate.gateway.road.attachments import Attachment, Document, Picture, Piece
+from headgate.gateway.road.request import Message
 
 _SHOWN_BELOW = "What it gave is shown in the next message of the user."
 

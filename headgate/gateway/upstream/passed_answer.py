@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from headgate.gateway.request import Usage
+from headgate.gateway.road.request import Usage
 from headgate.gateway.upstream.events import MAX_EVENT_BYTES, EventTooLong
 
 MAX_PASSED_EVENT_BYTES = 16 * MAX_EVENT_BYTES

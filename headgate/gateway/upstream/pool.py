@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from yarl import URL
 
-from headgate.gateway.secret_reference import header_secret, resolved
+from headgate.gateway.configuration.secret_reference import header_secret, resolved
 from headgate.gateway.upstream.connection import Connection, NotHttpError
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.destination import UpstreamDestination

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate.gateway.attachments import Input
-from headgate.gateway.routing_settings import BreakerSection, ModelPriceSection
-from headgate.gateway.secret_reference import REFERENCE
-from headgate.gateway.section import ModelId, Section
+from headgate.gateway.configuration.routing import BreakerSection, ModelPriceSection
+from headgate.gateway.configuration.secret_reference import REFERENCE
+from headgate.gateway.configuration.section import ModelId, Section
+from headgate.gateway.road.attachments import Input
 from headgate.gateway.upstream.endpoints import Serves
 from headgate.routing.types import Skill
 

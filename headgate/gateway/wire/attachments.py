@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from headgate.gateway.attachments import Document, Picture, Sound
+from headgate.gateway.road.attachments import Document, Picture, Sound
 from headgate.gateway.wire.errors import ApiError, given, invalid, one_of, unsupported
 
 DETAILS = ("auto", "low", "high", "original")

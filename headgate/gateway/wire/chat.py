@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from headgate.gateway.attachments import Piece, written
-from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ServiceTier, ToolCall
+from headgate.gateway.road.attachments import Piece, written
+from headgate.gateway.road.request import CacheControl, ChatRequest, Draft, Message, ServiceTier, ToolCall
 from headgate.gateway.wire.attachments import DETAILS, SoundBody, document, no_file_id, picture, sound
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import given, invalid, one_of, unsupported

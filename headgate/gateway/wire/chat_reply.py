@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from headgate.engine.request import Priority
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, ToolCallDelta, Usage
+from headgate.gateway.road.request import AnswerFinish, ChatRequest, Choice, Chunk, ToolCallDelta, Usage
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.text_slot import TextSlot
 from headgate.gateway.wire.usage import UsageBody, usage_body

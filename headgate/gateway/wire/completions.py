@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import AnswerFinish, CacheControl, ChatRequest, Choice, Chunk, Usage
+from headgate.gateway.road.request import AnswerFinish, CacheControl, ChatRequest, Choice, Chunk, Usage
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.identity import Identity

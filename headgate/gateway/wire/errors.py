@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 if TYPE_CHECKING:
-    from headgate.gateway.request import ChatRequest
+    from headgate.gateway.road.request import ChatRequest
 
 V = TypeVar("V")
 

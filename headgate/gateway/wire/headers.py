@@ -7,7 +7,7 @@ import random
 import re
 from typing import TYPE_CHECKING
 
-from headgate.gateway.request import CacheControl
+from headgate.gateway.road.request import CacheControl
 from headgate.gateway.wire.errors import invalid
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from headgate.gateway.attachments import Piece, written
-from headgate.gateway.request import (
+from headgate.gateway.road.attachments import Piece, written
+from headgate.gateway.road.request import (
     ADAPTIVE,
     CacheControl,
     ChatRequest,

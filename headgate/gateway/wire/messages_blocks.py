@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from headgate.gateway.attachments import Piece
+from headgate.gateway.road.attachments import Piece
 from headgate.gateway.wire.attachments import document, encoded_picture, no_file_id, picture
 from headgate.gateway.wire.decode import T
 from headgate.gateway.wire.errors import given, invalid, unsupported

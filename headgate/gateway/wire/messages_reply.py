@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from headgate.gateway.request import AnswerFinish, Choice, Chunk, ToolCall, ToolCallDelta, Usage
+from headgate.gateway.road.request import AnswerFinish, Choice, Chunk, ToolCall, ToolCallDelta, Usage
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from headgate.gateway.request import ResponseFormat
+from headgate.gateway.road.request import ResponseFormat
 from headgate.gateway.wire.errors import given, invalid, unsupported
 from headgate.gateway.wire.tools import nested_deeper
 

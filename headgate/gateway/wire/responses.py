@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct
 
-from headgate.gateway.request import (
+from headgate.gateway.road.request import (
     CacheControl,
     ChatRequest,
     Message,

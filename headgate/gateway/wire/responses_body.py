@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from headgate.gateway.request import Usage
+from headgate.gateway.road.request import Usage
 from headgate.gateway.wire.chat_reply import LogprobBody, UsedTier
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.responses import ResponseNamedTool, ResponseTool, TextConfig

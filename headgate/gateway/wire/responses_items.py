@@ -9,8 +9,8 @@ from uuid import uuid4
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from headgate.gateway.attachments import Piece, written
-from headgate.gateway.request import Message, ToolCall
+from headgate.gateway.road.attachments import Piece, written
+from headgate.gateway.road.request import Message, ToolCall
 from headgate.gateway.wire.attachments import DETAILS, SoundBody, document, no_file_id, picture, sound
 from headgate.gateway.wire.errors import given, invalid, one_of, unsupported
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import AnswerFinish, Choice, Chunk, ToolCallDelta, Usage
+from headgate.gateway.road.request import AnswerFinish, Choice, Chunk, ToolCallDelta, Usage
 from headgate.gateway.wire import responses_body as body
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.chat_reply import USED_TIERS, LogprobBody, logprobs_body

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from headgate.gateway.request import Sampling
+from headgate.gateway.road.request import Sampling
 from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.labels import EndUser
 

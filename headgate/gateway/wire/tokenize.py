@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct
 
-from headgate.gateway.request import ChatRequest
+from headgate.gateway.road.request import ChatRequest
 from headgate.gateway.wire.chat import ChatMessage, conversation
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from headgate.gateway.request import Tool, ToolUse
+from headgate.gateway.road.request import Tool, ToolUse
 from headgate.gateway.wire.errors import invalid, unsupported
 
 MAX_TOOLS = 128

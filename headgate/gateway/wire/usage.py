@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from headgate.gateway.request import Usage
+from headgate.gateway.road.request import Usage
 
 
 class PromptTokensDetails(Struct):

@@ -1,0 +1,1 @@
+"""Bodies and connections: how they are read, waited for and given up."""

@@ -1,0 +1,1 @@
+"""The embedding model: where it lies, how it comes up, and what clients may ask of it."""

@@ -1,0 +1,1 @@
+"""What is on the road: the request, its plan, its attempts, its account."""

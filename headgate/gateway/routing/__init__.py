@@ -1,0 +1,1 @@
+"""Where a request goes: names, policies and prices beforehand, and what is learned of the answers."""
