@@ -100,8 +100,8 @@ class Background:
             assert [s.arrival for s in sequences] == sorted(s.arrival for s in sequences)
 
     def _count(self, sequence: Sequence, most: int) -> int:
-        bound = self._tables.bound
-        return min(sequence.gap, most) if bound is None else min(sequence.gap, most, bound.step)
+        window = self._tables.window
+        return min(sequence.gap, most) if window is None else min(sequence.gap, most, window.step)
 
     def _make_room(self, sequence: Sequence, granted: dict[Sequence, int], tokens: int) -> bool:
         while not self._tables.extend(sequence.table, tokens):

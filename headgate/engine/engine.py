@@ -26,7 +26,7 @@ from headgate.engine.kernels.choice import choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionShape
 from headgate.engine.kv.budget import BlockBytes, block_bytes, divided, kv_budget
-from headgate.engine.kv.states import StateSlots
+from headgate.engine.kv.kinds import kv_tables
 from headgate.engine.kv.store import KVStore, kv_bytes_per_token, kv_dtype, state_bytes
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
@@ -409,8 +409,6 @@ class Engine:
         size, tiering, shares = self._settings.block_size, self._tiering, self._settings.prefix_cache
         remembers = bool(loaded.decoder.spec.state_shapes)
         if tiering is None or remembers:  # blocks alone are no use to a model that keeps states
-            key = secrets.token_bytes(32)
-            slots = StateSlots(states, key) if remembers else None
             shape = loaded.decoder.spec
             seen = partial_window(shape.kv_windows, context_length) if pages else shape.window
             window = Window.of(
@@ -420,7 +418,9 @@ class Engine:
                 blocks=pages or blocks,
                 context_length=context_length,
             )
-            tables = KVTables(
+            key = secrets.token_bytes(32)
+            slots = states if remembers else 0
+            tables = kv_tables(
                 blocks, size, key, prefix_cache=shares, dtype=str(kept), states=slots, window=window, pages=pages
             )
             return tables, None

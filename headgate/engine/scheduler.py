@@ -63,7 +63,7 @@ class Scheduler:
         self.lent = Lent(tables)
         self._waiting: dict[Queue, deque[Sequence]] = {}
         self._shares = Shares()
-        self._refused: tuple[Sequence, tuple[int, int], int] | None = None
+        self._refused: tuple[Sequence, tuple[int, ...], int] | None = None
         self._revision = 0
         """Of what runs, waits and is computed; goes up after it has changed."""
         self._pending = -1, 0
@@ -141,8 +141,8 @@ class Scheduler:
             # Most tokens go into a block that is there; asking for each costs more than all the rest of this loop.
             if known <= len(ready(sequence.table)) * size or self._make_room(sequence, granted, known):
                 granted[sequence] = 1
-        if self.tables.bound is not None:
-            self._cover(self.tables.bound, granted)
+        if self.tables.window is not None:
+            self._cover(self.tables.window, granted)
         preempted = self.preemptions > preemptions
         budget -= len(granted)
         for sequence in granted:
@@ -166,10 +166,11 @@ class Scheduler:
         if not preempted and len(self.background):
             granted |= self._fill(granted, alone=alone)
         self._revision += 1
-        if self.tables.states is not None:
+        states = self.tables.states
+        if states is not None and self.tables.shares:
             for sequence, count in granted.items():
                 start, known = sequence.computed, len(sequence.tokens)
-                self.tables.plan_states(sequence.table, start, start + count, known, sequence.prompt_length)
+                states.plan(sequence.table, start, start + count, known, sequence.prompt_length)
         return [Chunk(sequence, sequence.computed, count) for sequence, count in granted.items()]
 
     def repeats(self, chunks: list[Chunk], most: int) -> int:
@@ -188,7 +189,7 @@ class Scheduler:
             most = min(most, sequence.limit - len(sequence.tokens))
         tables, size = self.tables, self.tables.block_size
         missing = sum(tables.blocks_for(c.start + most) - len(c.sequence.table.blocks) for c in chunks)
-        if missing > tables.ready_blocks:
+        if missing > min(tables.free):
             return min(most, *(len(c.sequence.table.blocks) * size - c.start for c in chunks))
         for chunk in chunks:
             tables.extend(chunk.sequence.table, chunk.start + most)
@@ -253,9 +254,10 @@ class Scheduler:
             if probed:
                 self.tables.publish_tail(sequence.table, sequence.known)
             self.tables.give_back(sequence.table, sequence.computed, keep=not sequence.background)
-        if self.tables.states is not None:
+        states = self.tables.states
+        if states is not None:
             for chunk in chunks:
-                self.tables.settle_states(chunk.sequence.table, keep=not chunk.sequence.background)
+                states.settle(chunk.sequence.table, keep=not chunk.sequence.background)
         self._revision += 1
 
     def remove(self, sequence: Sequence, *, discard: bool = False) -> list[int]:
@@ -412,8 +414,8 @@ class Scheduler:
         """Add up to `most` tokens of the sequence to the step; returns how many."""
         already = granted.get(sequence, 0)
         count = min(sequence.gap - already, most)
-        if self.tables.bound is not None:
-            count = min(count, self.tables.bound.step - already)
+        if self.tables.window is not None:
+            count = min(count, self.tables.window.step - already)
         if count > 0:
             granted[sequence] = already + count
             self._shares.charge(sequence.request, count)

@@ -17,8 +17,8 @@ import torch
 from headgate.engine.chunk import Chunk
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kv.disk import DiskTier
+from headgate.engine.kv.kinds import kv_tables
 from headgate.engine.kv.shelf import Shelf
-from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
 from headgate.engine.kv.window import Window
@@ -322,7 +322,6 @@ def lane_of(
     `window`: positions back, itself included, that a token of another sees; with `pages`, in some of its layers.
     `says`: what its model takes to follow.
     """
-    slots = StateSlots(states, b"key") if states else None
     bound = Window.of(
         window,
         step=limits.max_step_tokens,
@@ -330,7 +329,7 @@ def lane_of(
         blocks=pages or blocks,
         context_length=context_length,
     )
-    tables = KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache, states=slots, window=bound, pages=pages)
+    tables = kv_tables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache, states=states, window=bound, pages=pages)
     scheduler = Scheduler(tables, limits)
     memory = MemoryModel(BLOCK_SIZE, window, paged=pages > 0, says=says)
     clock, cpu_clock = (count(0.0, tick).__next__ for tick in (tick_s, cpu_tick_s))

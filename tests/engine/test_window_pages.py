@@ -25,8 +25,9 @@ from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import AttentionBatch, Pages
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.budget import BlockBytes, divided
+from headgate.engine.kv.kinds import kv_tables
+from headgate.engine.kv.paged_tables import PagedTables
 from headgate.engine.kv.store import KVStore
-from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.window import Window, partial_window
 from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel
@@ -295,7 +296,7 @@ def test_a_long_context_takes_a_window_of_pages() -> None:
 
 def test_a_prefix_is_found_as_far_as_the_pages_of_its_last_window_are_there() -> None:
     window, tokens = Window(6, 8, 4), [*range(40)]
-    tables = KVTables(40, 4, b"key", window=window, pages=7)
+    tables = PagedTables(window, 7, 40, 4, b"key")
     table = tables.table("")
     for computed in range(4, 41, 4):
         assert tables.extend(table, 40, computed)
@@ -321,7 +322,7 @@ def test_a_prefix_is_found_as_far_as_the_pages_of_its_last_window_are_there() ->
 
 def test_of_a_failed_sequence_the_pages_that_nobody_else_reads_are_wiped() -> None:
     """What it gave back may be what broke it."""
-    tables, tokens = KVTables(12, 4, b"key", window=Window(6, 8, 4), pages=7), [*range(24)]
+    tables, tokens = PagedTables(Window(6, 8, 4), 7, 12, 4, b"key"), [*range(24)]
     table = tables.table("")
     for computed in (8, 16, 20):
         assert tables.extend(table, 20, computed)
@@ -412,4 +413,6 @@ def test_layers_with_a_shorter_window_than_the_context_are_told_apart(
 
 def test_pages_that_no_sequence_fits_are_refused() -> None:
     with pytest.raises(ValueError, match="pages is 5"):
-        KVTables(200, 4, b"key", window=Window(24, 16, 4), pages=5)
+        kv_tables(200, 4, b"key", window=Window(24, 16, 4), pages=5)
+    with pytest.raises(ValueError, match="pages is 5, which must be 0"):
+        kv_tables(200, 4, b"key", pages=5)

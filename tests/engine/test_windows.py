@@ -17,9 +17,9 @@ from tiny_models import COMMON, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import PromptTooLong
-from headgate.engine.kv.states import StateSlots
-from headgate.engine.kv.tables import KVTables
+from headgate.engine.kv.kinds import kv_tables
 from headgate.engine.kv.window import Window
+from headgate.engine.kv.window_tables import WindowTables
 from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel
 from headgate.engine.request import Request
@@ -191,13 +191,13 @@ def test_steps_are_as_large_as_the_pool_allows(blocks: int, step: int | None) ->
 def test_a_model_with_states_keeps_its_blocks() -> None:
     window = Window.of(24, step=16, block_size=4, blocks=200, context_length=512)
     with pytest.raises(ValueError, match="window and states are both given"):
-        KVTables(200, 4, b"key", states=StateSlots(4, b"key"), window=window)
+        kv_tables(200, 4, b"key", states=4, window=window)
 
 
 def test_what_a_failed_sequence_gave_back_is_wiped() -> None:
     """It may be what broke it."""
     window = Window.of(6, step=8, block_size=4, blocks=12, context_length=100)
-    tables, tokens = KVTables(12, 4, b"key", window=window), [*range(24)]
+    tables, tokens = WindowTables(window, 12, 4, b"key"), [*range(24)]
     table = tables.table("")
     assert tables.extend(table, 20)
     tables.publish(table, tokens, 20)

@@ -33,9 +33,7 @@ class Pins:
         pages, held = self._tables.pages, [*self._held.values(), table]
         if pages is not None and sum(len(each.pages) - each.behind for each in held) > pages.most_held:
             return False
-        self._tables.trim(table, len(table.identities) * self._tables.block_size)
-        self._tables.make_findable(table)
-        self._tables.hold_state(table)
+        self._tables.pin(table)
         self._held[name] = table
         self.blocks = len(self._blocks())
         return True

@@ -9,113 +9,101 @@ not used for the longest time is overwritten first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from headgate.cache.prefix import PrefixIndex
+from headgate.engine.kv.block_table import BlockTable, Held
 from headgate.engine.kv.pool import BlockPool
-
-
-@dataclass(slots=True)
-class Held:
-    """What a sequence has of the slots. Only `StateSlots` changes it."""
-
-    slot: int
-    """Of its own state; -1 for one that is only to be kept."""
-    source: int = -1
-    """The slot of the state that its first step starts from, until that is computed."""
-    branch: int = 0
-    """Tokens up to which others had computed the same, where there was no state to go on from."""
-    saves: list[tuple[int, int]] = field(default_factory=list)
-    """Of the step under way: numbers of tokens, and the slots that get the state behind them."""
-    answered: int = 0
-    """That number of them at which the answer's latest full block ends."""
-    latest: bytes | None = None
-    """The identity of the last such block that has a state."""
 
 
 class StateSlots:
     """Gives slots to sequences, keeps states that were copied, and takes both back."""
 
-    def __init__(self, slots: int, key: bytes) -> None:
-        """`key`: as of PrefixIndex."""
+    def __init__(self, slots: int, block_size: int, key: bytes) -> None:
+        """`block_size`: tokens per block. `key`: as of PrefixIndex."""
         self._index = PrefixIndex(key)
         self._pool = BlockPool(slots, self._index)
+        self._block_size = block_size
 
     @property
     def free(self) -> int:
         """Slots that a sequence can have now."""
         return self._pool.free
 
-    def kept(self, identity: bytes) -> bool:
-        """Whether there is the state at the end of a block; may be asked from another thread."""
-        return self._index.find(identity) is not None
+    def behind(self, identities: Sequence[bytes]) -> int:
+        """The last of these blocks that there is a state behind, from 1; 0 if none. From any thread."""
+        return self._last(identities)[0]
 
-    def begin(self, identities: Sequence[bytes]) -> tuple[Held, int]:
-        """A slot for a sequence whose first blocks have these identities, and behind how many of them a state is there.
+    def begin(self, table: BlockTable) -> int:
+        """Give a sequence that has just found the blocks of its table a slot; behind how many of them a state is there.
 
         OutOfBlocks where none is free.
         """
-        blocks, source = 0, -1
-        for number in range(len(identities), 0, -1):
-            slot = self._index.find(identities[number - 1])
-            if slot is not None:
-                blocks, source = number, slot
-                break
-        if source < 0:
-            return Held(self._pool.take()), 0
-        alone = self._pool.free == 1 and not self._pool.references(source)
-        self._pool.share(source)
-        if alone:  # its state is not kept any longer, but becomes that of the sequence
-            self._index.forget(source)
-            return Held(source), blocks
-        return Held(self._pool.take(), source), blocks
+        blocks, source = self._last(table.identities)
+        table.held = self._from(source)
+        if len(table.identities) > blocks:
+            table.held.branch = len(table.identities) * self._block_size
+        return blocks
 
-    def plan(self, held: Held, ends: Iterable[int], answered: int) -> None:
-        """Have the step under way copy the state where these numbers of tokens, or those `answered`, are computed.
+    def plan(self, table: BlockTable, start: int, stop: int, tokens: int, prompt: int) -> None:
+        """Have the step over the tokens from `start` to `stop` copy the state at the ends of some blocks.
 
-        As far as there are slots. `answered`, if not 0, takes the place of the last one.
+        As far as there are slots. `tokens`: that are known of the sequence, `prompt` of its prompt.
         """
-        if answered and held.latest is not None:
-            self.drop(held.latest)
-            held.latest = None
-        held.answered = answered
-        for end in (*ends, answered) if answered else ends:
+        held, size = table.held, self._block_size
+        if held is None:
+            return
+        held.answered = stop if stop > prompt and stop % size == 0 else 0
+        last = (tokens - 1) // size * size
+        ends = [end for end in sorted({held.branch, last}) if start < end <= stop and end != held.answered]
+        if held.answered:
+            ends.append(held.answered)  # in the place of the one before it
+            if held.latest is not None:
+                self._drop(held.latest)
+                held.latest = None
+        for end in ends:
             if self._pool.free:
                 held.saves.append((end, self._pool.take()))
 
-    def settle(self, held: Held, identities: Sequence[bytes], block_size: int, *, keep: bool) -> None:
+    def settle(self, table: BlockTable, *, keep: bool) -> None:
         """The step is computed: what it has copied can be found. Without `keep` it is the first to be overwritten."""
+        held = table.held
+        if held is None:
+            return
         if held.source >= 0:
             self._pool.release(held.source)
             held.source = -1
         for end, slot in held.saves:
-            identity = identities[end // block_size - 1]
+            identity = table.identities[end // self._block_size - 1]
             if self._index.publish(identity, slot) and end == held.answered:
                 held.latest = identity
             self._pool.release(slot, keep=keep)
         held.saves.clear()
 
-    def end(self, held: Held) -> None:
-        """Take back all that a sequence has."""
+    def end(self, table: BlockTable, *, discard: bool = False) -> None:
+        """Take back all that a sequence has. With `discard` no state behind its blocks is to be found any more."""
+        held = table.held
+        if held is None:
+            return
         for slot in (held.slot, held.source, *(slot for _, slot in held.saves)):
             if slot >= 0:
                 self._pool.release(slot)
+        table.held = None
+        if discard:
+            for identity in table.identities:
+                self._drop(identity)
 
-    def hold(self, identities: Sequence[bytes]) -> Held | None:
-        """Keep the last state that is there for these blocks until `end`; None where fewer than half would be free."""
-        found = next((slot for each in reversed(identities) if (slot := self._index.find(each)) is not None), None)
-        if found is None or 2 * (self._pool.free - 1) < self._pool.size:
-            return None
-        self._pool.share(found)
-        return Held(-1, found)
+    def hold(self, table: BlockTable) -> None:
+        """Keep the last state behind a sequence's blocks until `end`, instead of its own.
 
-    def drop(self, identity: bytes) -> None:
-        """Forget the state at the end of a block, unless a sequence starts from it."""
-        slot = self._index.find(identity)
-        if slot is not None and not self._pool.references(slot):
-            self._index.forget(slot)
-            self._pool.share(slot)
-            self._pool.release(slot)
+        Unless fewer than half of all would be free then.
+        """
+        if table.held is None:
+            return
+        self.end(table)
+        found = self._last(table.identities)[1]
+        if found >= 0 and 2 * (self._pool.free - 1) >= self._pool.size:
+            self._pool.share(found)
+            table.held = Held(-1, found)
 
     def forget(self) -> None:
         """Nothing that is in the slots can be found any more."""
@@ -137,3 +125,30 @@ class StateSlots:
                 if slot >= 0:
                     uses[slot] += 1
         assert uses == [self._pool.references(slot) for slot in range(self._pool.size)], "slots are lost or held twice"
+
+    def _last(self, identities: Sequence[bytes]) -> tuple[int, int]:
+        """How many of these blocks the last state is behind, and its slot; 0 and -1 if there is none."""
+        for number in range(len(identities), 0, -1):
+            slot = self._index.find(identities[number - 1])
+            if slot is not None:
+                return number, slot
+        return 0, -1
+
+    def _from(self, source: int) -> Held:
+        """A slot for a sequence that starts from the state in slot `source`, or from none."""
+        if source < 0:
+            return Held(self._pool.take())
+        alone = self._pool.free == 1 and not self._pool.references(source)
+        self._pool.share(source)
+        if alone:  # its state is not kept any longer, but becomes that of the sequence
+            self._index.forget(source)
+            return Held(source)
+        return Held(self._pool.take(), source)
+
+    def _drop(self, identity: bytes) -> None:
+        """Forget the state at the end of a block, unless a sequence starts from it."""
+        slot = self._index.find(identity)
+        if slot is not None and not self._pool.references(slot):
+            self._index.forget(slot)
+            self._pool.share(slot)
+            self._pool.release(slot)

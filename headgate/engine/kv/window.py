@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _ROUNDING = 2
@@ -56,3 +56,15 @@ class Window:
         full = computed // self.block_size
         seen = (full * self.block_size - self.tokens + 1) // self.block_size
         return max(0, min(seen, full - 1))
+
+    def readable(self, there: Iterable[bool]) -> int:
+        """Of full blocks, by whether each is there: how many make up the longest prefix that can be gone on behind.
+
+        Those from its `first` on are there; those before need not be.
+        """
+        longest = unbroken = 0
+        for count, each in enumerate(there, 1):
+            unbroken = unbroken + 1 if each else 0
+            if unbroken and count - unbroken <= self.first(count * self.block_size):
+                longest = count
+        return longest
