@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import DeviceStep
-from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, HeadNorms, Kernels, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
 from headgate.engine.kernels.standing import StandingStep
 from headgate.engine.kernels.states import DeltaPasses
+from headgate.engine.kernels.whole_step import DecodeBatch
 from headgate.engine.models.delta import GatedDelta, PlainDeltaPasses
 from headgate.engine.models.eyes import Eyes, Given
 from headgate.engine.models.rotation import Angles, Rotation

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import DeviceStep
-from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Kernels, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_attention import scored_attention
 from headgate.engine.kernels.states import StateShape
+from headgate.engine.kernels.whole_step import DecodeBatch
 from headgate.engine.models.eyes import Eyes, Given
 from headgate.engine.models.guest_parts import Attended, GuestParts
 from headgate.engine.models.language_model import furthest

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import DeviceStep
-from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Kernels, KVLayer
 from headgate.engine.kernels.states import StateShape
+from headgate.engine.kernels.whole_step import DecodeBatch
 from headgate.engine.models.eyes import Eyes, Given
 
 

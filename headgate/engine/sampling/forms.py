@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from headgate.engine.kernels.interface import AGAIN, FREE, HELD, LOST
+from headgate.engine.kernels.whole_step import AGAIN, FREE, HELD, LOST
 from headgate.engine.sampling.grammar import GrammarError, Guide
 
 

@@ -17,7 +17,7 @@ from headgate.engine.chunk import Chunk
 from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tasks.words import FIRST_NAMES
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
-from headgate.engine.kernels.interface import HELD
+from headgate.engine.kernels.whole_step import HELD
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.runner import Sampled

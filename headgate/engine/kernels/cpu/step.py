@@ -12,8 +12,9 @@ from torch import Tensor
 from headgate.engine.kernels.cpu.experts import NativeMixture
 from headgate.engine.kernels.cpu.packed import NativeBf16Linear, NativeInt4Linear, NativeInt8Linear
 from headgate.engine.kernels.cpu.plan import CpuPlan
-from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Forms, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
+from headgate.engine.kernels.whole_step import DecodeBatch, Forms
 
 if TYPE_CHECKING:
     from headgate.engine.models.decoder import DecoderWeights
