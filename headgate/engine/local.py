@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -26,22 +25,14 @@ from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sleeper import Sleeper
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
-from headgate.engine.text import harmony
-from headgate.engine.text.answer_reader import AnswerReader, MarkedReader
+from headgate.engine.text.answer_reader import AnswerReader
+from headgate.engine.text.answer_readers import AnswerReaders
 from headgate.engine.text.chat_template import ChatTemplate
-from headgate.engine.text.harmony_reader import HarmonyReader
 from headgate.engine.text.picture_reader import PictureReader
 from headgate.engine.text.pictures import Picture, Sight
 from headgate.engine.text.prompt_reader import PromptReader
-from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader
 from headgate.engine.text.stream import ChoiceText, TextLogprob, described
 from headgate.engine.text.tokenizer import Tokenizer
-from headgate.engine.text.tool_calls import MARKS, ToolCallReader
-
-_HEADER = 64
-"""Tokens that a header of harmony is shorter than."""
-_LEAVE_S = 2.0
-"""How long the account of work that was ended is waited for."""
 
 
 class LocalModel:
@@ -60,14 +51,12 @@ class LocalModel:
         self.info = info
         self.sleeper = sleeper
         self._tokenizer = tokenizer
-        in_harmony = info.thinks == "harmony"
-        self._marked = tokenizer.showing(harmony.MARKS, harmony.APART) if in_harmony else tokenizer.showing(MARKS)
+        self._answer_readers = AnswerReaders(tokenizer, info.thinks, info.tool_calls)
         self._chat_template = chat_template
         self._reader = PromptReader(tokenizer, chat_template, info.context_length, pictures)
         self._loop = loop
         self._revision = ""
-        # Harmony's marks stand beside texts, and no text of a form may have one in it.
-        self._grammars = Grammars(tokenizer if in_harmony else self._marked, info.vocab_size)
+        self._grammars = Grammars(self._answer_readers.free, info.vocab_size)
         self._serial = itertools.count()
         self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
 
@@ -120,26 +109,11 @@ class LocalModel:
             most: calls at most.
             stops: stop strings that `generate` does not look for.
         """
-        if self.info.thinks == "harmony":
-            names = {tool["function"]["name"] for tool in tools}
-            return HarmonyReader(self._marked, names, self._begun(prompt), most=most, stops=stops)
-        thoughts, calls = None, None
-        close = self._tokenizer.token(CLOSE)
-        if self.info.thinks and close is not None:
-            thoughts = ReasoningReader(close, opened=self.opens_thinking(prompt))
-        if tools and self.info.tool_calls is not None and self.info.tool_calls != "harmony":
-            calls = ToolCallReader(self.info.tool_calls, tools, most=most)
-        return None if thoughts is None and calls is None else MarkedReader(thoughts, calls)
+        return self._answer_readers.of(prompt, tools, most=most, stops=stops)
 
     def opens_thinking(self, prompt: Sequence[int]) -> bool:
         """Whether the prompt ends with the mark that begins thinking."""
-        opened = harmony.OPENED if self.info.thinks == "harmony" else OPEN
-        return self._marked.decode(prompt[-4:]).rstrip().endswith(opened)
-
-    def _begun(self, prompt: Sequence[int]) -> Sequence[int]:
-        """The end of a prompt, from the message on that the answer goes on with."""
-        tail, start = prompt[-_HEADER:], self._tokenizer.token(harmony.START)
-        return next((tail[at:] for at in range(len(tail) - 1, -1, -1) if tail[at] == start), ())
+        return self._answer_readers.opens_thinking(prompt)
 
     async def render_chat(
         self,
@@ -241,7 +215,7 @@ class LocalModel:
         """
         engine_id = self._engine_id(request_id)
         mailbox = self._mailbox()
-        tokenizer = self._marked if marked else self._tokenizer
+        tokenizer = self._answer_readers.marked if marked else self._tokenizer
         choices = [ChoiceStream(ChoiceText(tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
         # Such an end is seen here only: what is handed over late would be computed, and counted, for nothing.
         mailbox.open(engine_id, eager=bool(stop) or complete is not None)
@@ -279,7 +253,7 @@ class LocalModel:
             try:
                 if submitted and running and left is not None:
                     ended = [delta.finish for delta in taken if delta.finish is not None]
-                    left(ended + await _accounts(mailbox, engine_id, running - len(ended)))
+                    left(ended + await mailbox.ends(engine_id, running - len(ended)))
             finally:
                 mailbox.close(engine_id)
 
@@ -407,14 +381,3 @@ class LocalModel:
         if mailbox is None:
             mailbox = self._mailboxes[loop] = Mailbox(loop)
         return mailbox
-
-
-async def _accounts(mailbox: Mailbox, request_id: str, running: int) -> list[Finish]:
-    """The last words on so many cancelled choices; none where they do not come, which takes a step as a rule."""
-    finishes: list[Finish] = []
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LEAVE_S):
-            while len(finishes) < running:
-                deltas = await mailbox.take(request_id)
-                finishes.extend(delta.finish for delta in deltas if delta.finish is not None)
-    return finishes

@@ -13,13 +13,16 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from headgate.engine.request import Delta
+from headgate.engine.request import Delta, Finish
 
 LOOP_SHARE = 0.03
 """Share of the time that the loop's thread may compute while tokens are waiting for it."""
 LONGEST_WAIT_S = 0.1
 """Longest that a token waits for others: ten frames a second, each of tens of tokens where a wait is that long."""
+_LEAVE_S = 2.0
+"""How long the account of work that was ended is waited for."""
 
 
 class Mailbox:
@@ -65,6 +68,16 @@ class Mailbox:
         box.ready = False
         deltas, box.deltas = box.deltas, []
         return deltas
+
+    async def ends(self, request_id: str, count: int) -> list[Finish]:
+        """The last words on so many cancelled choices; none where they do not come, which takes a step as a rule."""
+        ends: list[Finish] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_S):
+                while len(ends) < count:
+                    deltas = await self.take(request_id)
+                    ends.extend(delta.finish for delta in deltas if delta.finish is not None)
+        return ends
 
     def post(self, deltas: Sequence[Delta]) -> None:
         """What one step brought. Wakes the loop at most once; not at all if it will look and nothing is urgent."""
