@@ -95,14 +95,14 @@ def load_decoder(
             cache = packed_cache(folder, source, config, spec, kernels, compute, formats)
         kept = cache.load() if cache is not None else None
         reader = WeightsReader(opened, kernels, compute, device, formats, kept or {})
-        weights = reader.weights(progress or (lambda _done, _all: None))
-        if cache is not None and reader.packed:
-            cache.save({**(kept or {}), **reader.packed})
-        if reader.expanded and formats.others == "native":
+        weights, linears = reader.weights(progress or (lambda _done, _all: None)), reader.linears
+        if cache is not None and linears.packed:
+            cache.save({**(kept or {}), **linears.packed})
+        if linears.expanded and formats.others == "native":
             logger.info(
                 "%s: quantized weights take %.0f MB, expanded to %s; weights: int8 or int4 takes less",
                 folder,
-                reader.expanded / 1e6,
+                linears.expanded / 1e6,
                 str(compute).removeprefix("torch."),
             )
         return_freed_memory()
@@ -113,7 +113,7 @@ def load_decoder(
         if adapter is not None:
             decoder = Decoder(spec, weights, kernels)
         else:
-            decoder = adapted = AdaptedDecoder(spec, weights, kernels, reader.stacked, opened, identity)
+            decoder = adapted = AdaptedDecoder(spec, weights, kernels, linears.stacked, opened, identity)
             read = {number: adapted.read(*each) for number, each in enumerate((adapters or {}).items(), 1)}
             adapted.tune(adapted.tuned_by(read))
         decoder.eyes = read_eyes(folder, config, hidden=spec.hidden, dtype=compute, device=device)
