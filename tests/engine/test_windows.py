@@ -12,6 +12,8 @@ import torch
 import transformers
 from engine_site import StartLine, serving
 from greedy_oracle import likeliest
+from hypothesis import given
+from hypothesis import strategies as st
 from lane_memory import lane_of
 from tiny_models import COMMON, MakeCheckpoint, write_tokenizer
 
@@ -186,6 +188,13 @@ def test_steps_are_as_large_as_the_pool_allows(blocks: int, step: int | None) ->
     window = Window.of(24, step=16, block_size=4, blocks=blocks, context_length=512)
     assert (None if window is None else window.step) == step
     assert window is None or window.blocks <= blocks
+
+
+@given(st.lists(st.booleans(), max_size=14), st.integers(1, 24))
+def test_a_prefix_can_be_gone_on_behind_where_all_is_there_that_is_read_then(there: list[bool], tokens: int) -> None:
+    window = Window(tokens, step=8, block_size=4)
+    ends = [end for end in range(len(there) + 1) if all(there[window.first(4 * end) : end])]
+    assert window.readable(there) == max(ends)
 
 
 def test_a_model_with_states_keeps_its_blocks() -> None:

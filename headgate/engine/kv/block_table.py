@@ -51,3 +51,8 @@ class BlockTable:
 
     held: Held | None = None
     """Of a sequence that was admitted, where the model keeps a state of it."""
+
+    @property
+    def end(self) -> bytes:
+        """The identity of its last full block, which is the parent of the next one's; the root before there is any."""
+        return self.identities[-1] if self.identities else self.root

@@ -181,13 +181,11 @@ class KVTables:
 
     def _tail(self, table: BlockTable, tokens: Tokens) -> bytes:
         """The identity of what is behind its full blocks."""
-        parent = table.identities[-1] if table.identities else table.root
-        return self._index.identity(parent, tokens[len(table.identities) * self.block_size :])
+        return self._index.identity(table.end, tokens[len(table.identities) * self.block_size :])
 
     def beyond(self, table: BlockTable, tokens: Tokens) -> Iterator[tuple[bytes, bytes]]:
         """Identities of the blocks behind those that `attach_prefix` found, and each one's parent's."""
-        size = self.block_size
-        parent = table.identities[-1] if table.identities else table.root
+        size, parent = self.block_size, table.end
         for start in range(len(table.identities) * size, len(tokens) - size, size):
             identity = self._index.identity(parent, tokens[start : start + size])
             yield identity, parent
@@ -205,9 +203,8 @@ class KVTables:
             return
         size = self.block_size
         for number in range(len(table.identities), computed // size):
-            parent = table.identities[-1] if table.identities else table.root
-            identity = self._index.identity(parent, tokens[number * size : (number + 1) * size])
-            self._publish(identity, parent, table.blocks[number])
+            identity = self._index.identity(table.end, tokens[number * size : (number + 1) * size])
+            self._publish(identity, table.end, table.blocks[number])
             table.identities.append(identity)
 
     def publish_tail(self, table: BlockTable, tokens: Sequence[int]) -> None:
