@@ -25,7 +25,6 @@ from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sleeper import Sleeper
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
-from headgate.engine.text.answer_reader import AnswerReader
 from headgate.engine.text.answer_readers import AnswerReaders
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.picture_reader import PictureReader
@@ -51,12 +50,13 @@ class LocalModel:
         self.info = info
         self.sleeper = sleeper
         self._tokenizer = tokenizer
-        self._answer_readers = AnswerReaders(tokenizer, info.thinks, info.tool_calls)
+        self.answers = AnswerReaders(tokenizer, info.thinks, info.tool_calls)
+        """What makes readers of them."""
         self._chat_template = chat_template
         self._reader = PromptReader(tokenizer, chat_template, info.context_length, pictures)
         self._loop = loop
         self._revision = ""
-        self._grammars = Grammars(self._answer_readers.free, info.vocab_size)
+        self._grammars = Grammars(self.answers.free, info.vocab_size)
         self._serial = itertools.count()
         self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
 
@@ -92,28 +92,6 @@ class LocalModel:
     def reads(self, variable: str) -> bool:
         """Whether a variable of the chat template, such as `enable_thinking`, makes a difference."""
         return self._chat_template.reads(variable, with_tools=False)
-
-    def reader(
-        self,
-        prompt: Sequence[int],
-        tools: Sequence[Mapping[str, Any]],
-        *,
-        most: int | None = None,
-        stops: tuple[str, ...] = (),
-    ) -> AnswerReader | None:
-        """Reads a continuation of a conversation's prompt; None where all of it is text.
-
-        Args:
-            prompt: of the conversation.
-            tools: the functions that it may call, as OpenAI's tool definitions.
-            most: calls at most.
-            stops: stop strings that `generate` does not look for.
-        """
-        return self._answer_readers.of(prompt, tools, most=most, stops=stops)
-
-    def opens_thinking(self, prompt: Sequence[int]) -> bool:
-        """Whether the prompt ends with the mark that begins thinking."""
-        return self._answer_readers.opens_thinking(prompt)
 
     async def render_chat(
         self,
@@ -215,7 +193,7 @@ class LocalModel:
         """
         engine_id = self._engine_id(request_id)
         mailbox = self._mailbox()
-        tokenizer = self._answer_readers.marked if marked else self._tokenizer
+        tokenizer = self.answers.marked if marked else self._tokenizer
         choices = [ChoiceStream(ChoiceText(tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
         # Such an end is seen here only: what is handed over late would be computed, and counted, for nothing.
         mailbox.open(engine_id, eager=bool(stop) or complete is not None)

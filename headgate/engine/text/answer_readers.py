@@ -30,10 +30,17 @@ class AnswerReaders:
         self.free = tokenizer if in_harmony else self.marked
         """The one of texts that have a form: harmony's marks stand beside these, and none may be in one."""
 
-    def of(
+    def reader(
         self, prompt: Sequence[int], tools: Sequence[Mapping[str, Any]], *, most: int | None, stops: tuple[str, ...]
     ) -> AnswerReader | None:
-        """See `LocalModel.reader`."""
+        """Reads a continuation of a conversation's prompt; None where all of it is text.
+
+        Args:
+            prompt: of the conversation.
+            tools: the functions that it may call, as OpenAI's tool definitions.
+            most: calls at most.
+            stops: stop strings that `LocalModel.generate` does not look for.
+        """
         if self._thinks == "harmony":
             names = {tool["function"]["name"] for tool in tools}
             return HarmonyReader(self.marked, names, self._begun(prompt), most=most, stops=stops)

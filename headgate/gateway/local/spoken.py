@@ -36,7 +36,7 @@ class Spoken:
         """Whether a choice may be complete before the model ends it."""
         self._readers: list[AnswerReader] = []
         if request.messages:
-            readers = (model.reader(prompt, tools, most=most, stops=stops) for _ in range(request.n))
+            readers = (model.answers.reader(prompt, tools, most=most, stops=stops) for _ in range(request.n))
             self._readers = [reader for reader in readers if reader is not None]
 
     @property

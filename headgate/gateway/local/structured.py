@@ -61,7 +61,7 @@ def _written(
 ) -> str | None:
     """The grammar's text. What the model thinks first is free, but for how much; `most`: tokens of it."""
     if model.info.thinks == "harmony":
-        return harmony_grammar(schema, calls, opened=model.opens_thinking(prompt), most=most)
+        return harmony_grammar(schema, calls, opened=model.answers.opens_thinking(prompt), most=most)
     text = answer_grammar(schema, calls)
     if text is None:
         if most is None:
@@ -69,7 +69,7 @@ def _written(
         text = any_text()
     if model.info.thinks is None:
         return text
-    return after_thinking(text, opened=model.opens_thinking(prompt), most=most)
+    return after_thinking(text, opened=model.answers.opens_thinking(prompt), most=most)
 
 
 def cannot_follow(request: ChatRequest, why: str) -> ApiError:
