@@ -23,9 +23,10 @@ from team_files import key, write_team
 from headgate.gateway import keys
 from headgate.gateway.api.dashboard import WATCHED
 from headgate.gateway.cli import main
+from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.road.destinations import Live
 from headgate.gateway.routing.routes import Routes
-from headgate.gateway.settings import ModelSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.routing.price import Load, Rates
 from headgate.routing.types import Price, Tier
 

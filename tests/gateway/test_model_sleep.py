@@ -17,9 +17,9 @@ from team_files import key, write_team
 from headgate.engine.models.resting import ReadAgain
 from headgate.gateway import keys
 from headgate.gateway.cli import main
+from headgate.gateway.configuration.models import SleepSection
 from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.local.sleeping import Sleep
-from headgate.gateway.settings import SleepSection
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "What is asleep?"}], "max_tokens": 6, "ignore_eos": True}

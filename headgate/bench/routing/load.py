@@ -31,12 +31,13 @@ from headgate.engine.engine import Engine
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.gateway.caching.answers import Answers
 from headgate.gateway.caching.question import CachePolicy
+from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.configuration.routing import PriceSection, RoutingSection
 from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.pipeline import Road
 from headgate.gateway.road.request import ChatRequest, Message
 from headgate.gateway.routing.routes import Routes
-from headgate.gateway.settings import ModelSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord

@@ -12,6 +12,7 @@ from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, EngineError, ModelsTooLarge, UnknownModel
 from headgate.engine.local import LocalModel
 from headgate.gateway.configuration.document import ConfigError
+from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.local.added_adapters import AddedAdapter, with_added, write_added
 from headgate.gateway.local.checkpoints import adapter_path
@@ -19,7 +20,7 @@ from headgate.gateway.local.computing import part_of
 from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.own_thread import in_own_thread
 from headgate.gateway.routing.routes import Routes
-from headgate.gateway.settings import ModelSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.costs import Prices
 from headgate.gateway.wire.adapter_admin import AdapterState
 from headgate.gateway.wire.errors import ApiError, conflict, invalid, model_not_found, overloaded

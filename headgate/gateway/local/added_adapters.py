@@ -10,8 +10,9 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from headgate.gateway.configuration.document import ConfigError
+from headgate.gateway.configuration.models import AdapterSection
 from headgate.gateway.configuration.section import ModelId
-from headgate.gateway.settings import AdapterSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import default_folder
 
 FILE = "adapters.json"

@@ -10,7 +10,7 @@ from headgate.engine.errors import CheckpointError
 from headgate.engine.models.generation import hand_over
 from headgate.engine.models.hub import locate, locate_adapter
 from headgate.engine.models.identity import checkpoint_identity
-from headgate.gateway.settings import ModelSection
+from headgate.gateway.configuration.models import ModelSection
 
 
 def model_path(section: ModelSection) -> Path:

@@ -16,6 +16,7 @@ from headgate.engine.local import LocalModel
 from headgate.engine.model_info import ModelInfo
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
+from headgate.gateway.configuration.models import SleepSection
 from headgate.gateway.local.echo import Echo, echoed
 from headgate.gateway.local.pictures import PictureDecoder
 from headgate.gateway.local.prompts import Prompt, prompt_of
@@ -26,7 +27,6 @@ from headgate.gateway.local.structured import grammar_of
 from headgate.gateway.road.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
 from headgate.gateway.road.inputs import lacking, refuse_inputs
 from headgate.gateway.road.request import AnswerFinish, ChatRequest, Chunk, Draft, Sampling, Usage
-from headgate.gateway.settings import SleepSection
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import (
     ApiError,

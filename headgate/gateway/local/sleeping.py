@@ -9,7 +9,7 @@ from collections.abc import Callable
 from headgate.engine.errors import EngineError
 from headgate.engine.local import LocalModel
 from headgate.engine.sleeper import Sleeper, SleepStats
-from headgate.gateway.settings import SleepSection
+from headgate.gateway.configuration.models import SleepSection
 from headgate.gateway.wire.errors import asleep
 
 LOOK_S = 1.0

@@ -18,6 +18,7 @@ from headgate.engine.text.picture_tokens import KINDS
 from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import tool_format
+from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.local.checkpoints import adapter_path, model_path
 from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.local.pictures import PictureDecoder, PictureLimits
@@ -27,7 +28,7 @@ from headgate.gateway.road.plan import Plan
 from headgate.gateway.road.request import ChatRequest
 from headgate.gateway.routing.quality import learned
 from headgate.gateway.routing.routes import Routes
-from headgate.gateway.settings import EngineSection, ModelSection, Settings
+from headgate.gateway.settings import EngineSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.destination import UpstreamDestination
 from headgate.gateway.upstream.failures import cause_of

@@ -10,10 +10,11 @@ from pathlib import Path
 from headgate.cache.embedder import identity
 from headgate.engine.errors import EngineError
 from headgate.gateway.configuration.document import Keys
+from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.configuration.routing import RoutingSection
 from headgate.gateway.local.checkpoints import configured_hand_over, model_identity
 from headgate.gateway.parts import StartError, embedder_folder
-from headgate.gateway.settings import ModelSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.routing.calibration import Infeasible
 from headgate.routing.quality import FITTED, FittedQuality, Source, StaleQuality
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.cache.embedder import BatchEmbedder, Vector
+from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.configuration.routing import BreakerSection, RoutingSection
 from headgate.gateway.road.destinations import Destination, Prepared, Read
 from headgate.gateway.road.inputs import refuse_untaken
@@ -22,7 +23,7 @@ from headgate.gateway.road.request import ChatRequest
 from headgate.gateway.routing.features import features_of, hash_of, needs_of, system_of
 from headgate.gateway.routing.policies import Cascades, InForce, Policies, uncalibrated
 from headgate.gateway.routing.weighing import Weighing
-from headgate.gateway.settings import ModelSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed
 from headgate.gateway.wire.errors import (

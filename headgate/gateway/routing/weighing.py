@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.road.destinations import Destination, Live, Prepared
 from headgate.gateway.road.request import ChatRequest
-from headgate.gateway.settings import ModelSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.wire.errors import ApiError

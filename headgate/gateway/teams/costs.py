@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.configuration.routing import ModelPriceSection
-from headgate.gateway.settings import EmbeddingsSection, ModelSection
+from headgate.gateway.settings import EmbeddingsSection
 from headgate.gateway.upstream.sections import UpstreamSection
 
 NANO = 1_000_000_000
