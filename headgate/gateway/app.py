@@ -1,4 +1,4 @@
-"""The application: routes, middlewares, and who owns what for how long."""
+"""The application: its parts, its endpoints, and what surrounds them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from aiohttp import web
 
-from headgate.gateway import keys, middleware
+from headgate.gateway import contexts, keys, middleware
 from headgate.gateway.api import (
     adapter_admin,
     audio,
@@ -48,21 +48,16 @@ from headgate.gateway.edge.readings import Readings
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.local.adapters import Adapters
 from headgate.gateway.local.added_adapters import read_added, with_added
-from headgate.gateway.local.computing import Computing
-from headgate.gateway.local.destination import LocalDestination
-from headgate.gateway.local.sleeping import LOOK_S
 from headgate.gateway.parts import StartError, make_engine
 from headgate.gateway.responses.shared import SharedResponses
 from headgate.gateway.responses.stored import StoredResponses
 from headgate.gateway.settings import Settings
-from headgate.gateway.storage.folder import open_storage
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.budgets import Share
 from headgate.gateway.teams.checks import problems
 from headgate.gateway.teams.costs import Prices
 from headgate.gateway.teams.files import read_roster
-from headgate.gateway.teams.ledger import open_ledger
 from headgate.gateway.teams.pinning import Pinned
 from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.registry import Teams
@@ -79,9 +74,6 @@ from headgate.gateway.telemetry.vllm_metrics import VllmCollector
 
 _COUNTING = 2
 """Long texts whose tokens are counted side by side, beside those that models are to read."""
-
-LOADING = web.AppKey("loading", asyncio.Task[None])
-"""The task that loads the models; it raises what made them unfit to serve."""
 
 
 def make_app(settings: Settings, main: MainFile | None = None) -> web.Application:
@@ -136,18 +128,18 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app[keys.RESPONSES] = SharedResponses(StoredResponses(ttl_s, most), ttl_s, most)
     app[keys.FEEDBACK] = feedback.open_feedback(app)
     registry.register(RememberedCollector(partial(_remembering, app)))
-    registry.register(CacheCollector(app[keys.LOADER].cache_state))
+    registry.register(CacheCollector(app[keys.LOADER].cache.state))
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
-    app.cleanup_ctx.append(_tracing)
-    app.cleanup_ctx.append(_storing)
-    app.cleanup_ctx.append(_accounting)
+    app.cleanup_ctx.append(contexts.tracing)
+    app.cleanup_ctx.append(contexts.storing)
+    app.cleanup_ctx.append(contexts.accounting)
     app.cleanup_ctx.append(feedback.remembering)
-    app.cleanup_ctx.append(_loading)
-    app.cleanup_ctx.append(_following)
-    app.cleanup_ctx.append(_sharing)
-    app.cleanup_ctx.append(_pinning)
-    app.cleanup_ctx.append(_resting)
+    app.cleanup_ctx.append(contexts.loading)
+    app.cleanup_ctx.append(contexts.following)
+    app.cleanup_ctx.append(contexts.sharing)
+    app.cleanup_ctx.append(contexts.pinning)
+    app.cleanup_ctx.append(contexts.resting)
     app.cleanup_ctx.append(batches.running)
     app.cleanup_ctx.append(responses.running)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
@@ -279,13 +271,6 @@ def _watch(app: web.Application) -> None:
     app.router.add_get("/admin/requests/{request_id}", dashboard.get_request)
 
 
-async def _tracing(app: web.Application) -> AsyncIterator[None]:
-    """Send the last spans when nothing is answered any more."""
-    yield
-    if (tracing := app[keys.TRACING]) is not None:
-        await asyncio.to_thread(tracing.close)
-
-
 def _check_teams(environ: Mapping[str, str], settings: Settings) -> None:
     """ConfigError where settings do not go with themselves or with team files."""
     if found := [f"{dotted(place)}: {why}" for place, why in problems(settings)]:
@@ -302,99 +287,3 @@ async def _reread(app: web.Application) -> None:
 def _retune(app: web.Application, settings: Settings) -> None:
     app[keys.LOADER].retune(settings)
     logging.getLogger("headgate").setLevel(settings.logging.level.upper())
-
-
-async def _following(app: web.Application) -> AsyncIterator[None]:
-    """Take over changes of the team files."""
-    task = asyncio.create_task(app[keys.RELOADER].follow(), name="follow team files")
-    yield
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def _pinning(app: web.Application) -> AsyncIterator[None]:
-    """Hold the prompts that teams have pinned, once the models are there."""
-
-    async def follow() -> None:
-        await app[keys.LIFECYCLE].wait_until_ready()
-        await app[keys.PINNED].follow()
-
-    task = asyncio.create_task(follow(), name="hold pinned prompts")
-    yield
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def _resting(app: web.Application) -> AsyncIterator[None]:
-    """Have models sleep that had nothing to do for long, and see whether those compute whose requests fail."""
-
-    async def follow() -> None:
-        await app[keys.LIFECYCLE].wait_until_ready()
-        routes = app[keys.LOADER].backend.routes
-
-        def models() -> dict[str, LocalDestination]:
-            return {d.id: d for d in routes.destinations.values() if isinstance(d, LocalDestination)}
-
-        computing = Computing(models, routes.breakers, app[keys.LIFECYCLE])
-        while True:
-            for model in models().values():
-                await model.sleep.look()
-            await computing.look()
-            await asyncio.sleep(LOOK_S)
-
-    task = asyncio.create_task(follow(), name="look after models")
-    yield
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def _sharing(app: web.Application) -> AsyncIterator[None]:
-    """Keep up with what other gateways spend, and have them know in the end what was spent here."""
-    task = asyncio.create_task(app[keys.ADMISSION].follow(), name="follow budgets")
-    yield
-    await app[keys.ADMISSION].settled()
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def _loading(app: web.Application) -> AsyncIterator[None]:
-    """Load in the background while the server already listens; stop the engine at the end."""
-    loader = app[keys.LOADER]
-    if (storage := app[keys.STORAGE]) is not None:
-        loader.adapters.keep_in(storage.folder)
-    await loader.connect()
-    app[keys.RESPONSES].share(loader.redis)
-    task = asyncio.create_task(loader.run(), name="load models")
-    app[LOADING] = task
-    yield
-    task.cancel()
-    await asyncio.wait([task])
-    await loader.close()
-
-
-async def _storing(app: web.Application) -> AsyncIterator[None]:
-    """Hold the data folder, tidy it now and then, and leave it at the end."""
-    section = app[keys.SETTINGS].storage
-    try:
-        storage = app[keys.STORAGE] = open_storage(section, app[keys.LIFECYCLE], os.environ)
-    except OSError as error:
-        raise StartError(f"storage.folder is '{section.folder}': {error}") from None
-    if storage is None:
-        yield
-        return
-    await storage.files.remove_strays()
-    tidying = asyncio.create_task(storage.tidy(), name="tidy files")
-    yield
-    tidying.cancel()
-    await asyncio.wait([tidying])
-    storage.close()
-
-
-async def _accounting(app: web.Application) -> AsyncIterator[None]:
-    """Go on with the usage ledger in the data folder, and close it when nothing is answered any more."""
-    storage, accounts = app.get(keys.STORAGE), app[keys.ADMISSION].accounts
-    ledger = await open_ledger(None if storage is None else storage.folder, accounts.budgets, app[keys.LIFECYCLE])
-    accounts.ledger = ledger
-    yield
-    if ledger is not None:
-        await ledger.close()

@@ -14,8 +14,9 @@ from aiohttp import web
 
 from headgate.engine.errors import EngineError
 from headgate.gateway import keys
-from headgate.gateway.app import LOADING, make_app
+from headgate.gateway.app import make_app
 from headgate.gateway.configuration.live import MainFile
+from headgate.gateway.contexts import LOADING
 from headgate.gateway.parts import StartError
 from headgate.gateway.settings import Settings
 

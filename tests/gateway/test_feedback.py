@@ -188,7 +188,7 @@ class Votes:
 async def test_a_rating_is_a_vote_of_whom_the_answer_was_for_and_a_lesson_and_needs_neither() -> None:
     heard = Votes()
     backend = SimpleNamespace(audits=SimpleNamespace(watch=heard), comparisons=SimpleNamespace(lessons=heard))
-    loader = SimpleNamespace(backend=backend, fingerprinter=Fingerprinter(b"0" * 16))
+    loader = SimpleNamespace(backend=backend, cache=SimpleNamespace(fingerprinter=Fingerprinter(b"0" * 16)))
     metrics = Metrics()
     feedback = Feedback(Book(1000, lambda: 7.0), cast("Any", loader), FeedbackMetrics(metrics.registry), lambda: 7.0)
     red = Principal("red", "laptop")

@@ -30,7 +30,7 @@ T = TypeVar("T")
 async def report(http: web.Request) -> web.Response:
     """The cache's state and counts."""
     backend = await keys.backend(http)
-    state = http.app[keys.LOADER].cache_state()
+    state = http.app[keys.LOADER].cache.state()
     counts = http.app[keys.METRICS].cache.counts()
     body = CacheReport(
         backend.answers.kind,

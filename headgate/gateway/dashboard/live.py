@@ -184,7 +184,7 @@ def _split(counts: Mapping[tuple[str, ...], float]) -> dict[str, dict[str, int]]
 
 
 def _cache(watched: Watched, reading: Reading) -> LiveCache:
-    state = watched.loader.cache_state()
+    state = watched.loader.cache.state()
     lookups = reading.by("headgate_cache_lookups_total", "verdict", "reason")
     return LiveCache(
         watched.loader.backend.answers.kind if watched.lifecycle.loaded else "",

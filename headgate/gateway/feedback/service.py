@@ -92,4 +92,4 @@ class Feedback:
             logger.warning("a rating could not be logged to learn from: %s", error)
 
     def _voice(self, team: str, key: str, user: str) -> str:
-        return self._loader.fingerprinter.voice(team, key, user)
+        return self._loader.cache.fingerprinter.voice(team, key, user)

@@ -15,11 +15,11 @@ from headgate.engine.judged import Score
 from headgate.engine.local import LocalModel
 from headgate.engine.model_info import ModelInfo
 from headgate.engine.request import Finish
-from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.configuration.models import SleepSection
 from headgate.gateway.local.echo import Echo, echoed
 from headgate.gateway.local.pictures import PictureDecoder
 from headgate.gateway.local.prompts import Prompt, prompt_of
+from headgate.gateway.local.sampling import check_vocabulary, sampling_params, temperature
 from headgate.gateway.local.sleeping import Sleep
 from headgate.gateway.local.spoken import Spoken
 from headgate.gateway.local.start_rates import first_steps, start_rates
@@ -160,12 +160,12 @@ class LocalDestination:
 
     def temperature(self, sampling: Sampling) -> float:
         """The request's own, else the checkpoint's."""
-        return self._info.defaults.temperature if sampling.temperature is None else sampling.temperature
+        return temperature(sampling, self._info)
 
     async def prepare(self, request: ChatRequest, read: Read | None = None) -> Prepared:
         """Tokenise and check against the model: context, vocabulary, chat template."""
         refuse_unknown(request)
-        self._check_vocabulary(request)
+        check_vocabulary(request, self._info)
         if request.callable_tools and "tools" in self._lacks:
             raise unsupported("tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out.")
         if request.response_format.schema is not None and "json" in self._lacks:
@@ -180,7 +180,7 @@ class LocalDestination:
         if request.max_tokens is not None and request.max_tokens > room:
             raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
         grammar = await grammar_of(request, self._model, prompt)
-        return Prepared(request, prompt, self._sampling(request), grammar=grammar, shown=whole.shown)
+        return Prepared(request, prompt, sampling_params(request, self._info), grammar=grammar, shown=whole.shown)
 
     async def measure(self) -> None:
         """Have the model take some steps, so that its rates are known before anybody asks it.
@@ -341,40 +341,6 @@ class LocalDestination:
             # A hint may end early, and megabytes take seconds to encode.
             tokens = await self.encode(draft.text[: _TOKEN_CHARS * self._info.context_length])
         return tokens[: self._info.context_length]
-
-    def _check_vocabulary(self, request: ChatRequest) -> None:
-        if request.sampling.logit_bias:
-            self._check_tokens("logit_bias", [token for token, _ in request.sampling.logit_bias])
-        if request.sampling.stop_token_ids:
-            self._check_tokens("stop_token_ids", request.sampling.stop_token_ids)
-        if request.prompt and isinstance(request.prompt, tuple):
-            self._check_tokens("prompt", request.prompt)
-
-    def _check_tokens(self, name: str, tokens: Sequence[int]) -> None:
-        greatest, size = max(tokens), self._info.vocab_size
-        if greatest >= size:
-            message = f"Invalid '{name}': token id {greatest}. The model '{self.id}' knows 0 to {size - 1}."
-            raise invalid(message, name, "invalid_value")
-
-    def _sampling(self, request: ChatRequest) -> SamplingParams:
-        asked, defaults = request.sampling, self._info.defaults
-        return SamplingParams(
-            temperature=self.temperature(asked),
-            top_p=defaults.top_p if asked.top_p is None else asked.top_p,
-            # What is beyond the vocabulary keeps all, and may be a number that no step's arrays hold.
-            top_k=min(defaults.top_k if asked.top_k is None else asked.top_k, self._info.vocab_size),
-            min_p=asked.min_p,
-            presence_penalty=asked.presence_penalty,
-            frequency_penalty=asked.frequency_penalty,
-            repetition_penalty=asked.repetition_penalty,
-            logit_bias=asked.logit_bias,
-            seed=asked.seed,
-            max_tokens=request.max_tokens,
-            begin_suppress_tokens=defaults.begin_suppress_tokens,
-            stop_token_ids=asked.stop_token_ids,
-            ignore_eos=asked.ignore_eos,
-            logprobs=request.logprobs,
-        )
 
 
 async def _ended(stream: AsyncGenerator[TextDelta, bool | None]) -> list[Finish]:
