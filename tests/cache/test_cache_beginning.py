@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from headgate.cache.beginning import Beginnings
-from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
+from headgate.cache.sentence_model import default_folder
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from headgate.cache.bulk import Bulk, BulkFullError, Spent
-from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
+from headgate.cache.embedder import SentenceEmbedder
+from headgate.cache.sentence_model import Vector, default_folder
 
 
 class Passes:

@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 
 from headgate.cache.comparator import Comparator, Sketch
-from headgate.cache.embedder import SentenceEmbedder, default_folder
+from headgate.cache.embedder import SentenceEmbedder
 from headgate.cache.encoder import BertEncoder, Encoded
 from headgate.cache.judge import FITTED
+from headgate.cache.sentence_model import default_folder
 
 
 @pytest_asyncio.fixture

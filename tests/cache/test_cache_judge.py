@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from headgate.bench.cache.hit_fit import fit_model
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.wording import draw_wording, render
-from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of
 from headgate.cache.judge import FITTED, LEVELS, Certified, Judge, Thresholds, evidence
 from headgate.cache.semantic import Choice, Close, SemanticRule, asked_of, choose
+from headgate.cache.sentence_model import default_folder
 
 SHARE = deal(0)["test"]
 RULE = SemanticRule()

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 
 from headgate.cache.comparator import Comparator
-from headgate.cache.embedder import SentenceEmbedder, Vector
+from headgate.cache.embedder import SentenceEmbedder
+from headgate.cache.sentence_model import Vector
 
 _PIECE = 500
 

@@ -17,9 +17,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 from headgate.cache.audit import Audit
 from headgate.cache.canonical import same_answer
-from headgate.cache.embedder import Vector
 from headgate.cache.label_log import Source
 from headgate.cache.labels import Calibration, Label, LabelKind, label
+from headgate.cache.sentence_model import Vector
 from headgate.cache.verdict import Hit, Near
 from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError

@@ -20,7 +20,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from headgate.cache.canonical import same_answer
-from headgate.cache.embedder import identity
+from headgate.cache.sentence_model import identity
 from headgate.engine.errors import EngineError
 from headgate.gateway.backlog import Backlog
 from headgate.gateway.caching.audits import Examiner
