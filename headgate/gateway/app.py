@@ -62,15 +62,15 @@ from headgate.gateway.teams.pinning import Pinned
 from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
-from headgate.gateway.telemetry.access_log import AccessLog
-from headgate.gateway.telemetry.cache_metrics import CacheCollector
-from headgate.gateway.telemetry.engine_metrics import EngineCollector
-from headgate.gateway.telemetry.metrics import Metrics
-from headgate.gateway.telemetry.remembered_metrics import RememberedCollector, Remembers
-from headgate.gateway.telemetry.server_metrics import ServerCollector, watch_process
-from headgate.gateway.telemetry.tracing import open_tracing
-from headgate.gateway.telemetry.usage_metrics import BudgetCollector, UsageMetrics
-from headgate.gateway.telemetry.vllm_metrics import VllmCollector
+from headgate.gateway.telemetry.logs.access import AccessLog
+from headgate.gateway.telemetry.metrics.cache import CacheCollector
+from headgate.gateway.telemetry.metrics.engine import EngineCollector
+from headgate.gateway.telemetry.metrics.registry import Metrics
+from headgate.gateway.telemetry.metrics.remembered import RememberedCollector, Remembers
+from headgate.gateway.telemetry.metrics.server import ServerCollector, watch_process
+from headgate.gateway.telemetry.metrics.usage import BudgetCollector, UsageMetrics
+from headgate.gateway.telemetry.metrics.vllm import VllmCollector
+from headgate.gateway.telemetry.tracing.setup import open_tracing
 
 _COUNTING = 2
 """Long texts whose tokens are counted side by side, beside those that models are to read."""

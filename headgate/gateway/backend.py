@@ -38,11 +38,11 @@ from headgate.gateway.routing.routes import Routes
 from headgate.gateway.routing.shadows import Shadows
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.admission import Admission
-from headgate.gateway.telemetry.audit_metrics import AuditCollector
-from headgate.gateway.telemetry.metrics import Metrics
-from headgate.gateway.telemetry.remembered_metrics import Remembers
-from headgate.gateway.telemetry.route_metrics import BreakerCollector
-from headgate.gateway.telemetry.upstream_metrics import UpstreamCollector
+from headgate.gateway.telemetry.metrics.audits import AuditCollector
+from headgate.gateway.telemetry.metrics.registry import Metrics
+from headgate.gateway.telemetry.metrics.remembered import Remembers
+from headgate.gateway.telemetry.metrics.routes import BreakerCollector
+from headgate.gateway.telemetry.metrics.upstreams import UpstreamCollector
 from headgate.gateway.upstream.pool import Upstreams
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks

@@ -82,7 +82,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
 
     from headgate.gateway.parts import StartError
     from headgate.gateway.server import run_server
-    from headgate.gateway.telemetry.logs import logs
+    from headgate.gateway.telemetry.logs.setup import logs
 
     before = set(threading.enumerate())
     try:

@@ -21,13 +21,13 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.pinning import Pinned
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
-from headgate.gateway.telemetry.access_log import AccessLog
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.logs.access import AccessLog
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import storage_off
 
 if TYPE_CHECKING:
-    from headgate.gateway.telemetry.otel import Tracing  # noqa: F401  it is named in a key's type
+    from headgate.gateway.telemetry.tracing.otel import Tracing  # noqa: F401  it is named in a key's type
 
 SETTINGS = web.AppKey("settings", Settings)
 LIFECYCLE = web.AppKey("lifecycle", Lifecycle)

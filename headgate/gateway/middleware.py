@@ -26,8 +26,8 @@ from headgate.gateway.teams.deadlines import deadline_of
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.retries import retry_of
-from headgate.gateway.telemetry.access_log import AccessLog
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.logs.access import AccessLog
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
@@ -36,7 +36,7 @@ from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, serve
 from headgate.gateway.wire.weight import check_weight
 
 if TYPE_CHECKING:
-    from headgate.gateway.telemetry.otel import Tracing
+    from headgate.gateway.telemetry.tracing.otel import Tracing
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

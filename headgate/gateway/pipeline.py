@@ -31,8 +31,8 @@ from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
 from headgate.gateway.teams.retries import Retries
-from headgate.gateway.telemetry.cache_metrics import Kept
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.cache import Kept
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.upstream.failures import cause_of
 from headgate.gateway.wire.errors import OVERLOADED, ApiError, not_cached, overloaded

@@ -22,10 +22,10 @@ from headgate.gateway.settings import Settings
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.registry import Metrics
+from headgate.gateway.telemetry.metrics.routes import BreakerCollector
+from headgate.gateway.telemetry.metrics.usage import UsageMetrics
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.telemetry.route_metrics import BreakerCollector
-from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
 from headgate.routing.types import QualityModel

@@ -14,7 +14,7 @@ from headgate.gateway.road.attachments import Picture, Sound
 from headgate.gateway.road.request import ChatRequest, Message, Tool, ToolCall
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamPolicy
-from headgate.gateway.telemetry.content import Heard, asked_of, log_content, redacted, span_content
+from headgate.gateway.telemetry.logs.content import Heard, asked_of, log_content, redacted, span_content
 from headgate.gateway.telemetry.record import RequestRecord
 
 

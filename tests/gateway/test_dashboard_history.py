@@ -14,8 +14,8 @@ from prometheus_client.core import Metric
 
 from headgate.gateway.dashboard.history import FIRST_TOKEN, INTER_TOKEN, INTERVAL_S, KEPT, History, counts_of
 from headgate.gateway.dashboard.traces import Traces, outcome
-from headgate.gateway.telemetry.metrics import Metrics
-from headgate.gateway.telemetry.reading import Buckets, Reading
+from headgate.gateway.telemetry.metrics.registry import Metrics
+from headgate.gateway.telemetry.metrics.snapshot import Buckets, Reading
 from headgate.gateway.telemetry.record import RequestRecord
 
 RECORD = RequestRecord("id", "/v1/chat/completions", team="red", model="m", verdict="miss", status=200, total_s=0.5)

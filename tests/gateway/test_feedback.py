@@ -18,8 +18,8 @@ from headgate.gateway.feedback.records import Given, Rating
 from headgate.gateway.feedback.service import VOTES_AN_HOUR, Feedback
 from headgate.gateway.storage.database import Database
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.feedback_metrics import FeedbackMetrics
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.feedback import FeedbackMetrics
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.feedback import FeedbackRequest
 

@@ -33,8 +33,8 @@ from headgate.gateway.pipeline import Road
 from headgate.gateway.road.request import CacheControl, ChatRequest, Message, Sampling
 from headgate.gateway.routing.routes import Routes
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.audit_metrics import AuditCollector
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.audits import AuditCollector
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks

@@ -21,7 +21,7 @@ from headgate.gateway.pipeline import Road
 from headgate.gateway.road.request import ChatRequest, Draft, Message, Sampling, Usage
 from headgate.gateway.routing.routes import Routes
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from headgate.gateway.parts import StartError
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import new_secret
-from headgate.gateway.telemetry.access_log import LOGGER, AccessLog
-from headgate.gateway.telemetry.log_lines import LineHandler, dropped
-from headgate.gateway.telemetry.logs import logs
+from headgate.gateway.telemetry.logs.access import LOGGER, AccessLog
+from headgate.gateway.telemetry.logs.lines import LineHandler, dropped
+from headgate.gateway.telemetry.logs.secrets import CarefulFormatter, without_secrets
+from headgate.gateway.telemetry.logs.setup import logs
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.telemetry.secrets import CarefulFormatter, without_secrets
 from headgate.gateway.telemetry.sections import LoggingSection
 
 SECRET = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", min_size=20, max_size=60)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from headgate.gateway.telemetry.families import CounterFamily, HistogramFamily
-from headgate.gateway.telemetry.tally import Counter, Histogram
+from headgate.gateway.telemetry.metrics.families import CounterFamily, HistogramFamily
+from headgate.gateway.telemetry.metrics.tally import Counter, Histogram
 
 BUCKETS = (0.25, 1.0, 4.0)
 LABELS = st.tuples(st.sampled_from(["a", "b\n"]), st.sampled_from(["x", 'y"']))

@@ -28,9 +28,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from headgate.gateway.parts import StartError
-from headgate.gateway.telemetry import genai
-from headgate.gateway.telemetry.otel import Tracing
-from headgate.gateway.telemetry.span_queue import SpanQueue
+from headgate.gateway.telemetry.tracing import genai
+from headgate.gateway.telemetry.tracing.otel import Tracing
+from headgate.gateway.telemetry.tracing.span_queue import SpanQueue
 
 CHAT = "/v1/chat/completions"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -28,7 +28,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger import FILE, open_ledger
 from headgate.gateway.teams.ledger_file import read_usage
 from headgate.gateway.teams.sections import TeamPolicy
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import server_error
 from headgate.routing.types import Need

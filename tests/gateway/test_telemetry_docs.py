@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from team_files import key, write_team
 
 from headgate.gateway.cli import main
-from headgate.gateway.telemetry.catalogue import SECTIONS, families
+from headgate.gateway.telemetry.metrics.catalogue import SECTIONS, families
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 TOLD = [family for _, section in SECTIONS for family in families(section)]

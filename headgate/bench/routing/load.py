@@ -39,7 +39,7 @@ from headgate.gateway.road.request import ChatRequest, Message
 from headgate.gateway.routing.routes import Routes
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks

@@ -11,7 +11,7 @@ from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.batches.answerer import Answerer
 from headgate.gateway.batches.service import Batches
 from headgate.gateway.middleware import read_body
-from headgate.gateway.telemetry.batch_metrics import BatchMetrics
+from headgate.gateway.telemetry.metrics.batches import BatchMetrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.batches import parse_batch, parse_batch_query
 from headgate.gateway.wire.query import read_query

@@ -16,8 +16,8 @@ from headgate.gateway.embedding.embeddings import Embedding
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed, model_name
-from headgate.gateway.telemetry.content import log_content
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.logs.content import log_content
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.upstream.endpoints import EMBEDDINGS
 from headgate.gateway.wire import headers

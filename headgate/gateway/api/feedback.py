@@ -14,7 +14,7 @@ from headgate.gateway.api.json_reply import json_lines, json_reply
 from headgate.gateway.feedback.book import Book
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.middleware import read_body
-from headgate.gateway.telemetry.feedback_metrics import FeedbackMetrics
+from headgate.gateway.telemetry.metrics.feedback import FeedbackMetrics
 from headgate.gateway.wire.errors import disk_failed, not_found
 from headgate.gateway.wire.feedback import (
     feedback_body,

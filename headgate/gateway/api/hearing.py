@@ -13,7 +13,7 @@ from headgate.gateway.road.destinations import Outcome
 from headgate.gateway.road.events import Opened
 from headgate.gateway.road.request import ChatRequest, Chunk
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.content import Heard, asked_of, level_of, log_content, span_content
+from headgate.gateway.telemetry.logs.content import Heard, asked_of, level_of, log_content, span_content
 from headgate.gateway.telemetry.record import RequestRecord
 
 

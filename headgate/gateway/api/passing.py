@@ -17,7 +17,7 @@ from headgate.gateway.edge.aside import aside
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
 from headgate.gateway.road.passing import PassedOn
 from headgate.gateway.teams.retries import retry_of
-from headgate.gateway.telemetry.content import level_of, log_content, without_data
+from headgate.gateway.telemetry.logs.content import level_of, log_content, without_data
 from headgate.gateway.upstream.endpoints import EVENTS, Endpoint
 from headgate.gateway.wire import headers, sse
 from headgate.gateway.wire.errors import ApiError, invalid

@@ -21,7 +21,7 @@ from headgate.gateway.edge.aside import aside
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.road.request import CacheControl, ChatRequest, Joiner
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.batches import LineResponse, refused

@@ -37,7 +37,7 @@ from headgate.gateway.road.request import (
     Usage,
 )
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.cache_metrics import Kept, Waited
+from headgate.gateway.telemetry.metrics.cache import Kept, Waited
 from headgate.gateway.wire.errors import overloaded
 
 

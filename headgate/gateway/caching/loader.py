@@ -34,8 +34,8 @@ from headgate.gateway.parts import (
 )
 from headgate.gateway.routing.routes import Routes
 from headgate.gateway.settings import Settings
-from headgate.gateway.telemetry.cache_metrics import CacheState
-from headgate.gateway.telemetry.remembered_metrics import Remembers
+from headgate.gateway.telemetry.metrics.cache import CacheState
+from headgate.gateway.telemetry.metrics.remembered import Remembers
 
 if TYPE_CHECKING:
     from headgate.cache.store.redis import RedisStore

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from headgate.engine.local import LocalModel
 from headgate.gateway.dashboard.traces import Traces
-from headgate.gateway.telemetry.reading import NO_BUCKETS, Buckets, Reading
+from headgate.gateway.telemetry.metrics.snapshot import NO_BUCKETS, Buckets, Reading
 
 INTERVAL_S = 2.0
 KEPT = 450

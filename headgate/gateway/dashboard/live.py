@@ -15,8 +15,8 @@ from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.registry import Teams
-from headgate.gateway.telemetry.metrics import Metrics
-from headgate.gateway.telemetry.reading import Buckets, Reading
+from headgate.gateway.telemetry.metrics.registry import Metrics
+from headgate.gateway.telemetry.metrics.snapshot import Buckets, Reading
 from headgate.gateway.wire.health import Part
 from headgate.gateway.wire.live import (
     Live,

@@ -16,7 +16,7 @@ from headgate.gateway.backend import Loader
 from headgate.gateway.feedback.book import Book
 from headgate.gateway.feedback.records import Given, Rating
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.feedback_metrics import FeedbackMetrics
+from headgate.gateway.telemetry.metrics.feedback import FeedbackMetrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import not_found, not_permitted
 from headgate.gateway.wire.feedback import FeedbackRequest

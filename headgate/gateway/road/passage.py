@@ -25,7 +25,7 @@ from headgate.gateway.teams.entry import as_team
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.retries import Key, Retries, Whole, part_of
 from headgate.gateway.teams.tabs import Attempt
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 
 

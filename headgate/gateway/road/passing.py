@@ -19,7 +19,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed, model_name
 from headgate.gateway.teams.retries import Key, Retry
 from headgate.gateway.teams.tabs import Attempt, Tab
-from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.upstream.endpoints import Endpoint
 from headgate.gateway.upstream.passing import Passed, Passer

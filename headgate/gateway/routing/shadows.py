@@ -25,8 +25,8 @@ from headgate.gateway.road.request import ChatRequest, Choice
 from headgate.gateway.routing.routes import Routes
 from headgate.gateway.teams.accounts import Accounts, payer
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.catalogue import Routing
-from headgate.gateway.telemetry.tally import Counter
+from headgate.gateway.telemetry.metrics.catalogue import Routing
+from headgate.gateway.telemetry.metrics.tally import Counter
 from headgate.gateway.wire.errors import ApiError
 
 logger = logging.getLogger("headgate.gateway")

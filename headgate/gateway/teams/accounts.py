@@ -20,7 +20,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger import Ledger
 from headgate.gateway.teams.ledger_file import Cause, Entry
 from headgate.gateway.teams.tabs import Attempt
-from headgate.gateway.telemetry.usage_metrics import UsageMetrics
+from headgate.gateway.telemetry.metrics.usage import UsageMetrics
 
 if TYPE_CHECKING:
     from headgate.gateway.road.request import ChatRequest, Usage

@@ -22,7 +22,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.teams.registry import Roster, Teams
 from headgate.gateway.teams.sections import TeamPolicy
-from headgate.gateway.telemetry.catalogue import Engine
+from headgate.gateway.telemetry.metrics.catalogue import Engine
 from headgate.gateway.wire.errors import ApiError
 
 logger = logging.getLogger("headgate.gateway")

@@ -17,8 +17,8 @@ from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.files import team_paths
 from headgate.gateway.teams.registry import Roster, Teams
-from headgate.gateway.telemetry.catalogue import Server
-from headgate.gateway.telemetry.tally import Counter
+from headgate.gateway.telemetry.metrics.catalogue import Server
+from headgate.gateway.telemetry.metrics.tally import Counter
 
 if TYPE_CHECKING:
     from headgate.gateway.configuration.live import MainFile

@@ -17,7 +17,7 @@ from headgate.routing.policy import Decision
 
 if TYPE_CHECKING:
     from headgate.gateway.road.events import Opened
-    from headgate.gateway.telemetry.otel import Trace
+    from headgate.gateway.telemetry.tracing.otel import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import dedent
 
-from headgate.gateway.telemetry.catalogue import SECTIONS, families
+from headgate.gateway.telemetry.metrics.catalogue import SECTIONS, families
 
 _HEAD = """\
 # Metrics

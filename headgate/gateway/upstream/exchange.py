@@ -12,7 +12,7 @@ from headgate.gateway.upstream.failures import Failure
 from headgate.gateway.upstream.post import Asking, Post, silent
 
 if TYPE_CHECKING:
-    from headgate.gateway.telemetry.otel import Attempt
+    from headgate.gateway.telemetry.tracing.otel import Attempt
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """Longest answer that does not come as a stream."""

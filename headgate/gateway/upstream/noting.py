@@ -16,7 +16,7 @@ from headgate.gateway.upstream.standing import Standing
 from headgate.gateway.wire.errors import ApiError, overloaded
 
 if TYPE_CHECKING:
-    from headgate.gateway.telemetry.otel import Attempt
+    from headgate.gateway.telemetry.tracing.otel import Attempt
 
 logger = logging.getLogger("headgate.gateway")
 

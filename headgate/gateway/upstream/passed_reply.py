@@ -16,7 +16,7 @@ from headgate.gateway.upstream.passed_answer import Events, Metered
 from headgate.gateway.upstream.post import Asking, Post, silent
 
 if TYPE_CHECKING:
-    from headgate.gateway.telemetry.otel import Attempt
+    from headgate.gateway.telemetry.tracing.otel import Attempt
 
 MAX_WHOLE_BYTES = 128 * 1024 * 1024
 """Longest answer that is passed on when it is whole: thousands of vectors, or some pictures."""

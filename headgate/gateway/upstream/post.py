@@ -17,7 +17,7 @@ from headgate.gateway.upstream.failures import Failure, of_reply
 from headgate.gateway.upstream.sections import UpstreamTimeoutsSection
 
 if TYPE_CHECKING:
-    from headgate.gateway.telemetry.otel import Attempt
+    from headgate.gateway.telemetry.tracing.otel import Attempt
 
 _ERROR_BYTES = 64 * 1024
 _ERROR_S = 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.gateway.telemetry.families import CounterFamily, GaugeFamily, HistogramFamily
+from headgate.gateway.telemetry.metrics.families import CounterFamily, GaugeFamily, HistogramFamily
 
 _LABELS = ("model_name", "engine")
 

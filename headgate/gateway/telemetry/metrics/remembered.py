@@ -8,8 +8,8 @@ from typing import Protocol
 
 from prometheus_client.core import Metric
 
-from headgate.gateway.telemetry.catalogue import Server
-from headgate.gateway.telemetry.families import Scraped
+from headgate.gateway.telemetry.metrics.catalogue import Server
+from headgate.gateway.telemetry.metrics.families import Scraped
 
 
 class Remembers(Protocol):

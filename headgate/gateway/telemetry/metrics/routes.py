@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from headgate.gateway.telemetry.catalogue import Routing
-from headgate.gateway.telemetry.families import Scraped
-from headgate.gateway.telemetry.tally import Counter, Histogram
+from headgate.gateway.telemetry.metrics.catalogue import Routing
+from headgate.gateway.telemetry.metrics.families import Scraped
+from headgate.gateway.telemetry.metrics.tally import Counter, Histogram
 from headgate.routing.breaker import Breaker
 from headgate.routing.savings import Saving
 

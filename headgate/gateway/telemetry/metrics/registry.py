@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
 from headgate.gateway.road.request import Usage
-from headgate.gateway.telemetry.cache_metrics import CacheMetrics
-from headgate.gateway.telemetry.catalogue import Requests
+from headgate.gateway.telemetry.metrics.cache import CacheMetrics
+from headgate.gateway.telemetry.metrics.catalogue import Requests
+from headgate.gateway.telemetry.metrics.routes import RouteMetrics
+from headgate.gateway.telemetry.metrics.tally import Counter, Histogram
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.telemetry.route_metrics import RouteMetrics
-from headgate.gateway.telemetry.tally import Counter, Histogram
 
 # Doubling from 10 ms, the buckets of OpenTelemetry's GenAI durations.
 DURATION_BUCKETS = tuple(0.01 * 2**i for i in range(14))

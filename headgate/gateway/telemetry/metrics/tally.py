@@ -17,7 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from headgate.gateway.telemetry.families import CounterFamily, Family, HistogramFamily
+from headgate.gateway.telemetry.metrics.families import CounterFamily, Family, HistogramFamily
 
 F = TypeVar("F", bound=Family)
 S = TypeVar("S")

@@ -20,8 +20,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from headgate import __version__
-from headgate.gateway.telemetry import genai
 from headgate.gateway.telemetry.stages import stages
+from headgate.gateway.telemetry.tracing import genai
 
 if TYPE_CHECKING:
     from headgate.gateway.road.request import ChatRequest

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from headgate.gateway.batches.service import Batches
-from headgate.gateway.telemetry.catalogue import Requests
-from headgate.gateway.telemetry.families import Scraped
+from headgate.gateway.telemetry.metrics.catalogue import Requests
+from headgate.gateway.telemetry.metrics.families import Scraped
+from headgate.gateway.telemetry.metrics.tally import Counter
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.telemetry.tally import Counter
 
 
 class BatchMetrics(Scraped):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from headgate.gateway.telemetry import catalogue
-from headgate.gateway.telemetry.families import Scraped
+from headgate.gateway.telemetry.metrics import catalogue
+from headgate.gateway.telemetry.metrics.families import Scraped
 
 if TYPE_CHECKING:
     from headgate.gateway.upstream.standing import Standing

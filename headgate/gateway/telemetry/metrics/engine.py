@@ -10,8 +10,8 @@ from headgate.engine.kv.tiers import TierStats
 from headgate.engine.local import LocalModel
 from headgate.engine.sleeper import SleepStats
 from headgate.engine.stats import ModelStats
-from headgate.gateway.telemetry.catalogue import Engine
-from headgate.gateway.telemetry.families import Scraped, ValueFamily
+from headgate.gateway.telemetry.metrics.catalogue import Engine
+from headgate.gateway.telemetry.metrics.families import Scraped, ValueFamily
 
 _FIGURES: tuple[tuple[ValueFamily, Callable[[ModelStats], float]], ...] = (
     (Engine.RUNNING, lambda s: s.running),

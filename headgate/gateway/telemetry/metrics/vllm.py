@@ -13,9 +13,9 @@ from headgate.engine.local import LocalModel
 from headgate.engine.request import FinishReason
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Spread, Tally
-from headgate.gateway.telemetry import catalogue
-from headgate.gateway.telemetry.families import HistogramFamily, Scraped, ValueFamily
-from headgate.gateway.telemetry.vllm_catalogue import Vllm
+from headgate.gateway.telemetry.metrics import catalogue
+from headgate.gateway.telemetry.metrics.families import HistogramFamily, Scraped, ValueFamily
+from headgate.gateway.telemetry.metrics.vllm_catalogue import Vllm
 
 _ENGINE = "0"
 

@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from headgate.gateway.parts import StartError, otel_headers
-from headgate.gateway.telemetry.catalogue import Server
-from headgate.gateway.telemetry.families import Scraped
+from headgate.gateway.telemetry.metrics.catalogue import Server
+from headgate.gateway.telemetry.metrics.families import Scraped
 from headgate.gateway.telemetry.sections import OtelSection
 
 if TYPE_CHECKING:
-    from headgate.gateway.telemetry.otel import Tracing
+    from headgate.gateway.telemetry.tracing.otel import Tracing
 
 _EVERY_MS = 30_000
 """How often metrics are sent."""
@@ -35,8 +35,8 @@ def open_tracing(section: OtelSection, environ: Mapping[str, str], registry: Col
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-        from headgate.gateway.telemetry.otel import Tracing
-        from headgate.gateway.telemetry.span_queue import SpanQueue
+        from headgate.gateway.telemetry.tracing.otel import Tracing
+        from headgate.gateway.telemetry.tracing.span_queue import SpanQueue
     except ImportError as error:
         message = f"telemetry.otel.enabled is true, but {error.name} is not installed; pip install 'headgate[otel]'"
         raise StartError(message) from None

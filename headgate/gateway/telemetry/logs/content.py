@@ -11,8 +11,8 @@ from typing import Any, Literal, cast
 
 from headgate.gateway.road.request import ChatRequest, Chunk, Message
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry import genai
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.tracing import genai
 
 LOGGER = "headgate.content"
 logger = logging.getLogger(LOGGER)

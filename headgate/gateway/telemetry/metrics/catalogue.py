@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.gateway.telemetry.families import CounterFamily, Family, GaugeFamily, HistogramFamily
-from headgate.gateway.telemetry.vllm_catalogue import Vllm
+from headgate.gateway.telemetry.metrics.families import CounterFamily, Family, GaugeFamily, HistogramFamily
+from headgate.gateway.telemetry.metrics.vllm_catalogue import Vllm
 
 
 class Requests:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 from headgate.gateway.teams.costs import NANO
+from headgate.gateway.telemetry.logs.secrets import without_secrets
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.telemetry.secrets import without_secrets
 
 AccessFormat = Literal["json", "text", "off"]
 Scalar = str | int | float | bool | None

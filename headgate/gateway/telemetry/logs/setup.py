@@ -13,10 +13,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage, InvalidURLError
 
 from headgate.gateway.parts import StartError
-from headgate.gateway.telemetry.access_log import LOGGER as ACCESS
-from headgate.gateway.telemetry.content import LOGGER as CONTENT
-from headgate.gateway.telemetry.log_lines import LineHandler
-from headgate.gateway.telemetry.secrets import CarefulFormatter
+from headgate.gateway.telemetry.logs.access import LOGGER as ACCESS
+from headgate.gateway.telemetry.logs.content import LOGGER as CONTENT
+from headgate.gateway.telemetry.logs.lines import LineHandler
+from headgate.gateway.telemetry.logs.secrets import CarefulFormatter
 from headgate.gateway.telemetry.sections import LoggingSection
 
 _MOST_OF_REASON = 200

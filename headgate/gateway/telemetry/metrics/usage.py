@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from headgate.gateway.telemetry.catalogue import Requests, Teams
-from headgate.gateway.telemetry.families import GaugeFamily, Scraped
-from headgate.gateway.telemetry.tally import Count, Counter
+from headgate.gateway.telemetry.metrics.catalogue import Requests, Teams
+from headgate.gateway.telemetry.metrics.families import GaugeFamily, Scraped
+from headgate.gateway.telemetry.metrics.tally import Count, Counter
 
 if TYPE_CHECKING:
     from headgate.gateway.road.request import Usage

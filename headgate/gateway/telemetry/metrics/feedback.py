@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from headgate.gateway.feedback.records import GOOD, Cause
-from headgate.gateway.telemetry.catalogue import Teams
-from headgate.gateway.telemetry.tally import Counter
+from headgate.gateway.telemetry.metrics.catalogue import Teams
+from headgate.gateway.telemetry.metrics.tally import Counter
 
 
 class FeedbackMetrics:

@@ -9,9 +9,9 @@ from typing import Literal
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from headgate.gateway.telemetry.catalogue import Cache
-from headgate.gateway.telemetry.families import Scraped
-from headgate.gateway.telemetry.tally import Counter, Histogram
+from headgate.gateway.telemetry.metrics.catalogue import Cache
+from headgate.gateway.telemetry.metrics.families import Scraped
+from headgate.gateway.telemetry.metrics.tally import Counter, Histogram
 
 # From a second to a week: a stored answer lives as long as its TTL.
 AGE_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0, 7 * 86400.0)

@@ -10,8 +10,8 @@ from prometheus_client.core import Metric
 
 from headgate.engine.local import LocalModel
 from headgate.gateway.caching.audits import Audits, State
-from headgate.gateway.telemetry import catalogue
-from headgate.gateway.telemetry.families import Scraped
+from headgate.gateway.telemetry.metrics import catalogue
+from headgate.gateway.telemetry.metrics.families import Scraped
 
 
 class AuditCollector(Scraped):

@@ -12,10 +12,10 @@ from prometheus_client.core import Metric
 
 from headgate import __version__
 from headgate.gateway.lifecycle import State
-from headgate.gateway.telemetry.access_log import LOGGER as ACCESS
-from headgate.gateway.telemetry.catalogue import Requests, Server
-from headgate.gateway.telemetry.families import Scraped
-from headgate.gateway.telemetry.log_lines import dropped
+from headgate.gateway.telemetry.logs.access import LOGGER as ACCESS
+from headgate.gateway.telemetry.logs.lines import dropped
+from headgate.gateway.telemetry.metrics.catalogue import Requests, Server
+from headgate.gateway.telemetry.metrics.families import Scraped
 
 if TYPE_CHECKING:
     from headgate.gateway.lifecycle import Lifecycle
