@@ -30,10 +30,10 @@ from headgate.gateway.telemetry.logs.access import AccessLog
 from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire import headers
-from headgate.gateway.wire.anthropic_errors import anthropic_error
+from headgate.gateway.wire.anthropic.errors import anthropic_error
+from headgate.gateway.wire.body_weight import check_weight
 from headgate.gateway.wire.decode import nearest
 from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
-from headgate.gateway.wire.weight import check_weight
 
 if TYPE_CHECKING:
     from headgate.gateway.telemetry.tracing.otel import Tracing

@@ -22,8 +22,8 @@ from headgate.gateway.road.request import CacheControl, Chunk, Usage
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, context_exceeded
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.responses import read_responses, to_respond
-from headgate.gateway.wire.responses_reply import ResponsesReply
+from headgate.gateway.wire.responses.reply import ResponsesReply
+from headgate.gateway.wire.responses.request import read_responses, to_respond
 
 
 class Gateway:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from gateway_site import Serve
 
+from headgate.gateway.wire.body_weight import OTHERS, check_weight
 from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.weight import OTHERS, check_weight
 
 CHAT = "/v1/chat/completions"
 PIECE = 64 * 1024

@@ -21,7 +21,7 @@ from schemathesis import GenerationMode, checks
 from headgate.gateway import keys
 from headgate.gateway.app import make_app
 from headgate.gateway.settings import Settings
-from headgate.gateway.wire.openapi_passed import passed_paths
+from headgate.gateway.wire.openapi.passthrough import passed_paths
 
 CHECKS = [
     checks.not_a_server_error,

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from headgate.gateway.road.attachments import Document, Picture, Piece, Sound
 from headgate.gateway.road.request import CacheControl, ChatRequest, Message
 from headgate.gateway.upstream.messages import messages_of
+from headgate.gateway.wire.anthropic.request import parse_messages
 from headgate.gateway.wire.attachments import document, picture
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.messages import parse_messages
-from headgate.gateway.wire.responses import read_responses, to_respond
+from headgate.gateway.wire.responses.request import read_responses, to_respond
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(40)).decode()
 URL = f"data:image/png;base64,{PNG}"

@@ -21,12 +21,12 @@ from headgate.gateway.road.request import (
     ToolCall,
     ToolUse,
 )
+from headgate.gateway.wire.anthropic.request import parse_messages
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.completions import parse_completion
 from headgate.gateway.wire.embeddings import parse_embedding
 from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.messages import parse_messages
-from headgate.gateway.wire.responses import read_responses
+from headgate.gateway.wire.responses.request import read_responses
 
 F = {"type": "function", "function": {"name": "f"}}
 DEEP: dict[str, Any] = {"type": "object"}

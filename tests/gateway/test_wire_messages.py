@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from wire_pieces import PIECES, chunks_of, joined
 
 from headgate.gateway.road.request import CacheControl, Chunk, Message, ResponseFormat, ToolCall, ToolUse, Usage
-from headgate.gateway.wire.anthropic_errors import anthropic_error
+from headgate.gateway.wire.anthropic.errors import anthropic_error
+from headgate.gateway.wire.anthropic.reply import MessagesReply
+from headgate.gateway.wire.anthropic.request import parse_count, parse_messages
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded, server_error
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.messages import parse_count, parse_messages
-from headgate.gateway.wire.messages_reply import MessagesReply
 
 WHO = Identity("msg_1", 7, "demo", "hg-1")
 USER = {"role": "user", "content": "hi"}

@@ -25,7 +25,7 @@ from headgate.gateway.wire.chat_reply import ChatReply
 from headgate.gateway.wire.errors import ApiError, context_exceeded
 from headgate.gateway.wire.headers import cache_control, request_id
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.openapi import document
+from headgate.gateway.wire.openapi.document import document
 
 IDENTITY = Identity("chatcmpl-1", 7, "demo", "hg-abc")
 

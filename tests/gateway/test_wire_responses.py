@@ -28,10 +28,10 @@ from headgate.gateway.road.request import (
 )
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.responses import ToRespond, read_responses, to_respond
-from headgate.gateway.wire.responses_items import ResponseItem
-from headgate.gateway.wire.responses_list import ReadResponse, list_items, read_response
-from headgate.gateway.wire.responses_reply import ResponsesReply
+from headgate.gateway.wire.responses.items import ResponseItem
+from headgate.gateway.wire.responses.reply import ResponsesReply
+from headgate.gateway.wire.responses.request import ToRespond, read_responses, to_respond
+from headgate.gateway.wire.responses.stored import ReadResponse, list_items, read_response
 
 WHO = Identity("resp_1", 7, "demo", "hg-1")
 TOOL = {"type": "function", "name": "find", "description": "Finds.", "parameters": {"type": "object"}, "strict": True}

@@ -12,7 +12,7 @@ from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_lines, json_reply
 from headgate.gateway.caching.audits import Audits
 from headgate.gateway.middleware import read_body
-from headgate.gateway.wire.admin import (
+from headgate.gateway.wire.cache_admin import (
     AuditReport,
     CacheReport,
     HeldEntry,

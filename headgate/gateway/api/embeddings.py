@@ -23,7 +23,7 @@ from headgate.gateway.upstream.endpoints import EMBEDDINGS
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.embeddings import encode_embeddings, parse_embedding
-from headgate.gateway.wire.passed import PassedRequest
+from headgate.gateway.wire.passthrough import PassedRequest
 
 
 async def embeddings(http: web.Request) -> web.StreamResponse:

@@ -14,10 +14,10 @@ from headgate.gateway.edge.aside import aside, in_turn
 from headgate.gateway.local.tokenizing import reader
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
+from headgate.gateway.wire.anthropic.reply import MessagesReply, TokensCount
+from headgate.gateway.wire.anthropic.request import parse_count, parse_messages
 from headgate.gateway.wire.errors import ApiError, renamed
 from headgate.gateway.wire.headers import cache_control, session
-from headgate.gateway.wire.messages import parse_count, parse_messages
-from headgate.gateway.wire.messages_reply import MessagesReply, TokensCount
 
 _OWN_NAMES = {
     "thinking_tokens": "thinking.budget_tokens",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from headgate.gateway.wire.openapi import document
+from headgate.gateway.wire.openapi.document import document
 
 
 async def openapi(_: web.Request) -> web.Response:

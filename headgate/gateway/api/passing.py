@@ -22,7 +22,7 @@ from headgate.gateway.upstream.endpoints import EVENTS, Endpoint
 from headgate.gateway.wire import headers, sse
 from headgate.gateway.wire.errors import ApiError, invalid
 from headgate.gateway.wire.forms import FORM
-from headgate.gateway.wire.passed import read_passed
+from headgate.gateway.wire.passthrough import read_passed
 
 _EVENT_ENDS = (b"\n\n", b"\n\r\n")
 

@@ -27,11 +27,11 @@ from headgate.gateway.wire.errors import ApiError, invalid, overloaded, renamed,
 from headgate.gateway.wire.headers import cache_control, request_id, session
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.query import read_query
-from headgate.gateway.wire.responses import ResponsesRequest, ToRespond, read_responses, to_respond
-from headgate.gateway.wire.responses_body import DeletedResponse
-from headgate.gateway.wire.responses_items import ResponseItem
-from headgate.gateway.wire.responses_list import list_items, read_response
-from headgate.gateway.wire.responses_reply import ResponsesReply
+from headgate.gateway.wire.responses.body import DeletedResponse
+from headgate.gateway.wire.responses.items import ResponseItem
+from headgate.gateway.wire.responses.reply import ResponsesReply
+from headgate.gateway.wire.responses.request import ResponsesRequest, ToRespond, read_responses, to_respond
+from headgate.gateway.wire.responses.stored import list_items, read_response
 
 _OWN_NAMES = {
     "max_tokens": "max_output_tokens",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headgate.gateway.wire.batches import BatchError, InputLine, parse_line
+from headgate.gateway.wire.body_weight import check_weight
 from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.weight import check_weight
 
 MAX_ERRORS = 100
 """Errors of a file that are told; those that follow only say the same."""

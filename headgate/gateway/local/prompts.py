@@ -18,8 +18,8 @@ from headgate.gateway.edge.aside import LONG
 from headgate.gateway.local.pictures import PictureDecoder, Shown
 from headgate.gateway.road.attachments import Picture
 from headgate.gateway.road.request import ADAPTIVE, ChatRequest, Message
+from headgate.gateway.wire.body_weight import is_heavier
 from headgate.gateway.wire.errors import ApiError, invalid, unsupported
-from headgate.gateway.wire.weight import is_heavier
 
 _NUMBERED = re.compile(r"pictures\[(\d+)\]")
 _SWITCH, _LEVEL = "enable_thinking", "reasoning_effort"

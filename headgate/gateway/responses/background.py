@@ -17,8 +17,8 @@ from headgate.gateway.responses.shared import SharedResponses
 from headgate.gateway.responses.stored import StoredResponse
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, server_error
-from headgate.gateway.wire.responses_body import ResponseFailure, ResponseStatus, failure_of, restated
-from headgate.gateway.wire.responses_reply import ResponsesReply
+from headgate.gateway.wire.responses.body import ResponseFailure, ResponseStatus, failure_of, restated
+from headgate.gateway.wire.responses.reply import ResponsesReply
 
 logger = logging.getLogger("headgate.gateway")
 

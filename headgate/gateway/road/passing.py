@@ -24,7 +24,7 @@ from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.upstream.endpoints import Endpoint
 from headgate.gateway.upstream.passing import Passed, Passer
 from headgate.gateway.wire.errors import ApiError, invalid, model_not_found, upstream_down
-from headgate.gateway.wire.passed import Wanted
+from headgate.gateway.wire.passthrough import Wanted
 from headgate.routing.breaker import Breaker
 
 

@@ -33,7 +33,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.destination import UpstreamDestination
 from headgate.gateway.upstream.failures import cause_of
 from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.route import PriceBody, QualityBody, RouteReport, WeighedBody
+from headgate.gateway.wire.route_admin import PriceBody, QualityBody, RouteReport, WeighedBody
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.explain import counterfactuals, lines, rule
 from headgate.routing.policy import Decision, Weighed

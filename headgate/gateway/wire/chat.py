@@ -13,11 +13,11 @@ from headgate.gateway.wire.attachments import DETAILS, SoundBody, document, no_f
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import given, invalid, one_of, unsupported
 from headgate.gateway.wire.labels import EndUser, Metadata
-from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.response_format import ResponseFormatBody, parse_response_format
 from headgate.gateway.wire.sampling import ModelName, SamplingFields, StreamOptions, check_stream_options, stop_strings
 from headgate.gateway.wire.tools import MAX_TOOLS, ToolBody, ToolChoiceBody, parse_tool_use, parse_tools
-from headgate.gateway.wire.unknown import decode_open
+from headgate.gateway.wire.unimplemented import CHAT_NEUTRAL, refuse_unsupported
+from headgate.gateway.wire.unknown_fields import decode_open
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 PART_TYPES = ("text", "refusal", "image_url", "input_audio", "file")

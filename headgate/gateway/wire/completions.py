@@ -16,10 +16,10 @@ from headgate.gateway.road.request import AnswerFinish, CacheControl, ChatReques
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.neutral import COMPLETION_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.sampling import ModelName, SamplingFields, TokenId, check_stream_options, stop_strings
 from headgate.gateway.wire.text_slot import TextSlot
-from headgate.gateway.wire.unknown import decode_open
+from headgate.gateway.wire.unimplemented import COMPLETION_NEUTRAL, refuse_unsupported
+from headgate.gateway.wire.unknown_fields import decode_open
 from headgate.gateway.wire.usage import UsageBody, usage_body
 
 DEFAULT_MAX_TOKENS = 16

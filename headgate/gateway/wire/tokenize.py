@@ -11,8 +11,8 @@ from headgate.gateway.road.request import ChatRequest
 from headgate.gateway.wire.chat import ChatMessage, conversation
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid
-from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.sampling import TokenId
+from headgate.gateway.wire.unimplemented import Neutral, refuse_unsupported
 
 _MODEL = Meta(min_length=1, description="A name that leads to one tokenizer only; none: the team's default.")
 TOKENIZE_NEUTRAL: Neutral = {

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from headgate.gateway.wire.route import RouteReport
+from headgate.gateway.wire.route_admin import RouteReport
 
 StageName = Literal["admit", "cache", "route", "queue", "prompt", "answer", "reply", "failed", "deciding"]
 RequestOutcome = Literal["running", "ok", "refused", "failed", "left"]

@@ -10,7 +10,7 @@ from msgspec import Struct
 from headgate.gateway.road.request import Usage
 from headgate.gateway.wire.chat_reply import LogprobBody, UsedTier
 from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.responses import ResponseNamedTool, ResponseTool, TextConfig
+from headgate.gateway.wire.responses.request import ResponseNamedTool, ResponseTool, TextConfig
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

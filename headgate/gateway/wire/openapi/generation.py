@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.gateway.wire.anthropic_errors import AnthropicError
+from headgate.gateway.wire.anthropic.errors import AnthropicError
+from headgate.gateway.wire.anthropic.reply import MESSAGE_EVENTS, AssistantReply, TokensCount
+from headgate.gateway.wire.anthropic.request import MESSAGES_NEUTRAL, CountTokensRequest, MessagesRequest
 from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.chat_reply import ChatCompletion, ChatCompletionChunk
 from headgate.gateway.wire.completions import Completion, CompletionRequest
 from headgate.gateway.wire.embeddings import EmbeddingList, EmbeddingRequest
-from headgate.gateway.wire.messages import MESSAGES_NEUTRAL, CountTokensRequest, MessagesRequest
-from headgate.gateway.wire.messages_reply import MESSAGE_EVENTS, AssistantReply, TokensCount
-from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neutral
-from headgate.gateway.wire.openapi_parts import call, error, get, json_of, operation_id, parameter, ref
-from headgate.gateway.wire.responses import RESPONSES_NEUTRAL, ResponsesRequest
-from headgate.gateway.wire.responses_body import RESPONSE_EVENTS, DeletedResponse, ResponseBody
-from headgate.gateway.wire.responses_list import DEFAULT_PAGE, MAX_PAGE, ResponseItemList
+from headgate.gateway.wire.openapi.parts import call, error, get, json_of, operation_id, parameter, ref
+from headgate.gateway.wire.responses.body import RESPONSE_EVENTS, DeletedResponse, ResponseBody
+from headgate.gateway.wire.responses.request import RESPONSES_NEUTRAL, ResponsesRequest
+from headgate.gateway.wire.responses.stored import DEFAULT_PAGE, MAX_PAGE, ResponseItemList
 from headgate.gateway.wire.tokenize import (
     TOKENIZE_NEUTRAL,
     Detokenized,
@@ -24,6 +23,7 @@ from headgate.gateway.wire.tokenize import (
     Tokenized,
     TokenizeRequest,
 )
+from headgate.gateway.wire.unimplemented import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neutral
 
 GENERATION_TYPES: tuple[type, ...] = (
     ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,

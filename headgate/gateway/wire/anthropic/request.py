@@ -20,14 +20,14 @@ from headgate.gateway.road.request import (
     ToolCall,
     ToolUse,
 )
+from headgate.gateway.wire.anthropic.blocks import TOLD, ContentBlock, pieces_of, told, typed
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import given, invalid, unsupported
 from headgate.gateway.wire.labels import EndUser
-from headgate.gateway.wire.messages_blocks import TOLD, ContentBlock, pieces_of, told, typed
-from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import by_schema
 from headgate.gateway.wire.sampling import ModelName
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools, check_use
+from headgate.gateway.wire.unimplemented import Neutral, refuse_unsupported
 
 MESSAGES_NEUTRAL: Neutral = {
     "container": (None,),

@@ -7,7 +7,7 @@ from typing import Any
 from headgate.gateway.wire.batches import DEFAULT_PAGE, BatchBody, BatchList, BatchRequest, ResultLine
 from headgate.gateway.wire.batches import MAX_PAGE as MAX_BATCH_PAGE
 from headgate.gateway.wire.files import MAX_PAGE, PURPOSES, FileBody, FileDeleted, FileForm, FileList
-from headgate.gateway.wire.openapi_parts import call, error, get, parameter
+from headgate.gateway.wire.openapi.parts import call, error, get, parameter
 
 STORAGE_TYPES: tuple[type, ...] = (
     FileBody, FileList, FileDeleted, FileForm,

@@ -9,7 +9,15 @@ import msgspec
 
 from headgate import __version__
 from headgate.gateway.wire.adapter_admin import AdapterChoice, AdapterState, AdapterStates, NewAdapter
-from headgate.gateway.wire.admin import AuditReport, CacheReport, Invalidated, Invalidation, LabelLine, Lift, Lifted
+from headgate.gateway.wire.cache_admin import (
+    AuditReport,
+    CacheReport,
+    Invalidated,
+    Invalidation,
+    LabelLine,
+    Lift,
+    Lifted,
+)
 from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.errors import ErrorBody
 from headgate.gateway.wire.feedback import FeedbackBody, FeedbackLine, FeedbackRequest
@@ -18,11 +26,11 @@ from headgate.gateway.wire.key_admin import KeyList, KeySecret, NewKey, Revocati
 from headgate.gateway.wire.live import Live
 from headgate.gateway.wire.model_admin import ModelChoice, ModelState, ModelStates
 from headgate.gateway.wire.models import ModelBody, ModelList
-from headgate.gateway.wire.openapi_generation import GENERATION_TYPES, generation_paths, restrict
-from headgate.gateway.wire.openapi_parts import call, get, lines, parameter
-from headgate.gateway.wire.openapi_passed import PASSED_TYPES, passed_paths, require_model
-from headgate.gateway.wire.openapi_storage import STORAGE_TYPES, storage_paths
-from headgate.gateway.wire.route import RouteReport
+from headgate.gateway.wire.openapi.generation import GENERATION_TYPES, generation_paths, restrict
+from headgate.gateway.wire.openapi.parts import call, get, lines, parameter
+from headgate.gateway.wire.openapi.passthrough import PASSED_TYPES, passed_paths, require_model
+from headgate.gateway.wire.openapi.storage import STORAGE_TYPES, storage_paths
+from headgate.gateway.wire.route_admin import RouteReport
 from headgate.gateway.wire.traces import RequestList, RequestOutcome, RequestTrace
 
 TYPES = (

@@ -21,11 +21,11 @@ from headgate.gateway.road.request import (
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import given, invalid, unsupported
 from headgate.gateway.wire.labels import EndUser, Metadata
-from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import KINDS, by_schema, without_schema
-from headgate.gateway.wire.responses_items import ResponseItem, given_items, identified, turns_of
+from headgate.gateway.wire.responses.items import ResponseItem, given_items, identified, turns_of
 from headgate.gateway.wire.sampling import ModelName, StreamOptions, check_stream_options
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools, check_use
+from headgate.gateway.wire.unimplemented import Neutral, refuse_unsupported
 
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")

@@ -19,8 +19,8 @@ from headgate.gateway.upstream.endpoints import (
     Endpoint,
 )
 from headgate.gateway.wire.forms import FORM
-from headgate.gateway.wire.openapi_parts import error, ref
-from headgate.gateway.wire.passed import ImageRequest, PassedForm, PassedRequest, SpeechRequest
+from headgate.gateway.wire.openapi.parts import error, ref
+from headgate.gateway.wire.passthrough import ImageRequest, PassedForm, PassedRequest, SpeechRequest
 
 PASSED_TYPES: tuple[type, ...] = (PassedRequest, SpeechRequest, ImageRequest, PassedForm)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from headgate.gateway.wire.decode import T, decode
 from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.neutral import Neutral, changes
+from headgate.gateway.wire.unimplemented import Neutral, changes
 
 Unknown = tuple[tuple[str, str], ...]
 """Names, and their values as JSON."""

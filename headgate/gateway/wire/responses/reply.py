@@ -11,12 +11,12 @@ import msgspec
 
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.road.request import AnswerFinish, Choice, Chunk, ToolCallDelta, Usage
-from headgate.gateway.wire import responses_body as body
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.chat_reply import USED_TIERS, LogprobBody, logprobs_body
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.responses import TextConfig, TextFormat, ToRespond
+from headgate.gateway.wire.responses import body as body
+from headgate.gateway.wire.responses.request import TextConfig, TextFormat, ToRespond
 
 _CUT: dict[AnswerFinish, Literal["max_output_tokens", "content_filter"]] = {
     "length": "max_output_tokens",

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from headgate.gateway.road.request import AnswerFinish, Choice, Chunk, ToolCall, ToolCallDelta, Usage
 from headgate.gateway.wire import sse
-from headgate.gateway.wire.anthropic_errors import anthropic_error
+from headgate.gateway.wire.anthropic.errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.identity import Identity
 

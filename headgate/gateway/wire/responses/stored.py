@@ -11,9 +11,9 @@ from multidict import MultiDict, MultiMapping
 from headgate.gateway.wire.attachments import SoundBody
 from headgate.gateway.wire.errors import invalid, one_of, unsupported
 from headgate.gateway.wire.query import page_size, read_query
-from headgate.gateway.wire.responses import INCLUDED, LOGPROBS
-from headgate.gateway.wire.responses_body import CallItem, OutputText, ReasoningItem, ReasoningText
-from headgate.gateway.wire.responses_items import ResponseItem, ResponsePart
+from headgate.gateway.wire.responses.body import CallItem, OutputText, ReasoningItem, ReasoningText
+from headgate.gateway.wire.responses.items import ResponseItem, ResponsePart
+from headgate.gateway.wire.responses.request import INCLUDED, LOGPROBS
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
 _INCLUDE = ("include", "include[]")
