@@ -44,7 +44,7 @@ from headgate.gateway.dashboard.files import page_files
 from headgate.gateway.dashboard.history import History
 from headgate.gateway.dashboard.live import Watched
 from headgate.gateway.dashboard.traces import Traces
-from headgate.gateway.edge.readings import Readings
+from headgate.gateway.edge.body_cache import Readings
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.local.adapters import Adapters
 from headgate.gateway.local.added_adapters import read_added, with_added

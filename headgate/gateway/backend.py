@@ -23,14 +23,14 @@ from headgate.gateway.embedding.embeddings import Embeddings
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.local.adapters import Adapters
 from headgate.gateway.local.checkpoints import adapter_path, model_path
-from headgate.gateway.local.computing import part_of
+from headgate.gateway.local.daemon_thread import in_own_thread
 from headgate.gateway.local.destination import LocalDestination
+from headgate.gateway.local.health import part_of
 from headgate.gateway.local.pictures import PictureDecoder, PictureLimits
-from headgate.gateway.own_thread import in_own_thread
 from headgate.gateway.parts import StartError
 from headgate.gateway.pipeline import Road
 from headgate.gateway.road.destinations import Destination
-from headgate.gateway.road.passing import Passing
+from headgate.gateway.road.passthrough import Passing
 from headgate.gateway.routing.comparisons import Comparisons, compared_pair
 from headgate.gateway.routing.lessons import Pair
 from headgate.gateway.routing.quality import Learned, learned

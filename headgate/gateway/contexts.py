@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from headgate.gateway import keys
-from headgate.gateway.local.computing import Computing
 from headgate.gateway.local.destination import LocalDestination
+from headgate.gateway.local.health import Computing
 from headgate.gateway.local.sleeping import LOOK_S
 from headgate.gateway.parts import StartError
 from headgate.gateway.storage.folder import open_storage

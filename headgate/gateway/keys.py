@@ -9,7 +9,7 @@ from aiohttp import web
 
 from headgate.gateway.backend import Backend, Loader
 from headgate.gateway.dashboard.traces import Traces
-from headgate.gateway.edge.readings import Readings
+from headgate.gateway.edge.body_cache import Readings
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.responses.background import BackgroundResponses

@@ -15,10 +15,10 @@ from aiohttp import HttpVersion11, hdrs, web
 from headgate import __version__
 from headgate.gateway import keys
 from headgate.gateway.dashboard.traces import Traces
-from headgate.gateway.edge.arriving import Arriving
-from headgate.gateway.edge.aside import aside
-from headgate.gateway.edge.stalled import Sending
-from headgate.gateway.edge.turns import Turns
+from headgate.gateway.edge.long_bodies import aside
+from headgate.gateway.edge.loop_turns import Turns
+from headgate.gateway.edge.slow_bodies import Arriving
+from headgate.gateway.edge.stalled_clients import Sending
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.teams.admission import Admission

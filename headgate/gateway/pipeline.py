@@ -17,7 +17,7 @@ from headgate.cache.verdict import Hit, Miss, Near
 from headgate.gateway.caching.answers import Answers, restore
 from headgate.gateway.caching.audits import Audits
 from headgate.gateway.caching.question import Bypass, Question
-from headgate.gateway.edge.readings import Reading
+from headgate.gateway.edge.body_cache import Reading
 from headgate.gateway.road.attempts import Attempts, Begun, Rejected
 from headgate.gateway.road.destinations import Destination, Outcome
 from headgate.gateway.road.events import CacheVerdict, Event, Events, Opened, Solo

@@ -9,8 +9,8 @@ from gateway_site import Client, Serve
 
 from headgate.engine.runner import Runner
 from headgate.gateway import keys
-from headgate.gateway.local.computing import Computing
 from headgate.gateway.local.destination import LocalDestination
+from headgate.gateway.local.health import Computing
 
 HELLO: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.gateway.teams.limits import Counters, Rates, Scope
-from headgate.gateway.teams.windows import GRAIN_S, SPAN_S, Window
+from headgate.gateway.teams.sliding_window import GRAIN_S, SPAN_S, Window
 
 TIMES = st.lists(st.floats(0, 40, allow_nan=False), min_size=1, max_size=60)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.gateway.upstream.events import EventTooLong
-from headgate.gateway.upstream.passed_answer import Events, Metered
+from headgate.gateway.upstream.passthrough_answer import Events, Metered
 
 
 @pytest.mark.parametrize(

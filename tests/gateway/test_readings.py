@@ -18,7 +18,7 @@ from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
 from headgate.gateway.caching.answers import Answers
 from headgate.gateway.caching.question import CachePolicy
-from headgate.gateway.edge.readings import LONGEST, OVERHEAD, Reading, Readings
+from headgate.gateway.edge.body_cache import LONGEST, OVERHEAD, Reading, Readings
 from headgate.gateway.pipeline import Road
 from headgate.gateway.road.request import CacheControl, ChatRequest
 from headgate.gateway.teams.keys import Principal

@@ -17,8 +17,8 @@ from aiohttp import web
 from gateway_site import Client, Serve, forget_environment, gauges, until
 from passing_upstream import KEY, SOUND, PassingUpstream, before, passing_upstream
 
-from headgate.gateway.edge.arriving import Arriving
-from headgate.gateway.edge.stalled import Sending
+from headgate.gateway.edge.slow_bodies import Arriving
+from headgate.gateway.edge.stalled_clients import Sending
 
 CHAT = b'{"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}'
 

@@ -16,8 +16,8 @@ from team_files import key, roster, write_team
 
 from headgate.gateway.configuration.document import ConfigError
 from headgate.gateway.road.request import CacheControl, ChatRequest, Chunk, Message, ServiceTier
-from headgate.gateway.teams.entry import as_team, scheduled
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.overrides import as_team, scheduled
 from headgate.gateway.teams.sections import TeamPolicy
 from headgate.gateway.wire.errors import ApiError, context_exceeded, overloaded, server_error
 

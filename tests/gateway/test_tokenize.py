@@ -14,7 +14,7 @@ from team_files import key, write_team
 from tiny_models import write_tokenizer
 
 from headgate.engine.local import LocalModel
-from headgate.gateway.edge.aside import LONG, in_turn
+from headgate.gateway.edge.long_bodies import LONG, in_turn
 
 Client = TestClient[Any, Any]
 TEXT = "the fox, ümlaut <|im_end|>"

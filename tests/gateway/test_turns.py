@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from headgate.gateway.edge.turns import Turns
+from headgate.gateway.edge.loop_turns import Turns
 
 
 class Site:

@@ -16,11 +16,11 @@ from headgate.gateway.road.attachments import Document, Picture, Sound
 from headgate.gateway.road.request import ChatRequest, Message, Tool
 from headgate.gateway.upstream.body import attached_to, size_of
 from headgate.gateway.upstream.failures import Failure, cause_of, hiding, of_reply
+from headgate.gateway.upstream.health import Standing
 from headgate.gateway.upstream.hedging import race
 from headgate.gateway.upstream.pace import Pace
 from headgate.gateway.upstream.retrying import HedgeShare, Retrying, hedge_s
 from headgate.gateway.upstream.sections import UpstreamHedgeSection, UpstreamRetriesSection, UpstreamSection
-from headgate.gateway.upstream.standing import Standing
 from headgate.routing.price import price
 
 NOW = 1_700_000_000.0

@@ -11,10 +11,10 @@ from functools import partial
 from aiohttp import web
 
 from headgate.gateway import keys
-from headgate.gateway.api.dropping import note_dropped, takes_unknown
-from headgate.gateway.api.hearing import heard
+from headgate.gateway.api.content_log import heard
+from headgate.gateway.api.dropped_fields import note_dropped, takes_unknown
 from headgate.gateway.api.reply import Source, identify, send
-from headgate.gateway.edge.aside import aside
+from headgate.gateway.edge.long_bodies import aside
 from headgate.gateway.middleware import read_body
 from headgate.gateway.pipeline import Road
 from headgate.gateway.road.destinations import Outcome

@@ -9,13 +9,13 @@ from aiohttp import web
 
 from headgate.engine.request import Priority
 from headgate.gateway import keys
-from headgate.gateway.api.passing import passed_on
+from headgate.gateway.api.passthrough import passed_on
 from headgate.gateway.backend import Loader
-from headgate.gateway.edge.aside import aside
+from headgate.gateway.edge.long_bodies import aside
 from headgate.gateway.embedding.embeddings import Embedding
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.names import check_allowed, model_name
+from headgate.gateway.teams.model_names import check_allowed, model_name
 from headgate.gateway.telemetry.logs.content import log_content
 from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord

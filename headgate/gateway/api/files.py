@@ -11,7 +11,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
-from headgate.gateway.edge.arriving import Arriving
+from headgate.gateway.edge.slow_bodies import Arriving
 from headgate.gateway.storage.files import StoredFile, Upload
 from headgate.gateway.wire.errors import ApiError, disk_failed, invalid, too_large
 from headgate.gateway.wire.files import (

@@ -7,13 +7,13 @@ from functools import partial
 from aiohttp import web
 
 from headgate.gateway import keys
-from headgate.gateway.api.hearing import heard
+from headgate.gateway.api.content_log import heard
 from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.api.reply import identify, send
-from headgate.gateway.edge.aside import aside, in_turn
+from headgate.gateway.edge.long_bodies import aside, in_turn
 from headgate.gateway.local.tokenizing import reader
 from headgate.gateway.middleware import read_body
-from headgate.gateway.teams.prompts import prompted
+from headgate.gateway.teams.system_prompts import prompted
 from headgate.gateway.wire.anthropic.reply import MessagesReply, TokensCount
 from headgate.gateway.wire.anthropic.request import parse_count, parse_messages
 from headgate.gateway.wire.errors import ApiError, renamed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from headgate.gateway.api.passing import pass_on
+from headgate.gateway.api.passthrough import pass_on
 from headgate.gateway.upstream.endpoints import MODERATIONS
 
 

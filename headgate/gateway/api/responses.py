@@ -14,13 +14,13 @@ from msgspec import structs
 
 from headgate.cache.store.base import StoreDownError
 from headgate.gateway import keys
-from headgate.gateway.api.hearing import heard, listened
+from headgate.gateway.api.content_log import heard, listened
 from headgate.gateway.api.reply import identify, note_outcome, send
-from headgate.gateway.edge.aside import aside
+from headgate.gateway.edge.long_bodies import aside
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
 from headgate.gateway.responses.background import BackgroundResponses, Making
 from headgate.gateway.responses.stored import StoredResponse
-from headgate.gateway.teams.entry import scheduled
+from headgate.gateway.teams.overrides import scheduled
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded, renamed, unsupported

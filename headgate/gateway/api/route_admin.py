@@ -8,7 +8,7 @@ from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.middleware import read_body
 from headgate.gateway.routing.explain import explained
-from headgate.gateway.teams.entry import as_team
+from headgate.gateway.teams.overrides import as_team
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.headers import cache_control, session

@@ -10,10 +10,10 @@ from aiohttp import web
 from headgate.engine.local import LocalModel
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
-from headgate.gateway.edge.aside import aside, in_turn
+from headgate.gateway.edge.long_bodies import aside, in_turn
 from headgate.gateway.local.tokenizing import reader
 from headgate.gateway.middleware import read_body
-from headgate.gateway.teams.prompts import prompted
+from headgate.gateway.teams.system_prompts import prompted
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.tokenize import Detokenized, DetokenizeRequest, Tokenized, parse_tokenize

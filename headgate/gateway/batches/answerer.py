@@ -11,13 +11,13 @@ from functools import partial
 import msgspec
 
 from headgate.gateway.api.completions import continued
+from headgate.gateway.api.content_log import listened
 from headgate.gateway.api.embeddings import embedded
-from headgate.gateway.api.hearing import listened
 from headgate.gateway.api.reply import Reply, Source, identify, note_outcome
 from headgate.gateway.backend import Loader
 from headgate.gateway.batches.catalog import Batch
 from headgate.gateway.batches.run import BatchFailed
-from headgate.gateway.edge.aside import aside
+from headgate.gateway.edge.long_bodies import aside
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.road.request import CacheControl, ChatRequest, Joiner
 from headgate.gateway.teams.keys import Principal

@@ -24,10 +24,10 @@ from headgate.cache.verdict import Hit, Near
 from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError
 from headgate.engine.judged import Score
-from headgate.gateway.backlog import Backlog
 from headgate.gateway.configuration.cache import AuditSection
 from headgate.gateway.road.destinations import Pieces, Prepared, Read, whole
 from headgate.gateway.road.request import ChatRequest, Choice
+from headgate.gateway.routing.backlog import Backlog
 from headgate.gateway.routing.routes import Routes
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError

@@ -81,7 +81,7 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
     from headgate.gateway.road.request import CacheControl
     from headgate.gateway.routing.explain import configured_routes, explained
     from headgate.gateway.teams.admission import capped
-    from headgate.gateway.teams.entry import as_team
+    from headgate.gateway.teams.overrides import as_team
     from headgate.gateway.wire.chat import parse_chat
     from headgate.gateway.wire.errors import ApiError
 

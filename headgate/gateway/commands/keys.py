@@ -12,8 +12,8 @@ import click
 from headgate.gateway.commands.options import config_option, unusable
 from headgate.gateway.configuration.document import ConfigError
 from headgate.gateway.configuration.reading import read_settings
+from headgate.gateway.teams.iso_time import moment
 from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, MadeKey
-from headgate.gateway.teams.moments import moment
 from headgate.gateway.teams.sections import Role
 
 T = TypeVar("T")

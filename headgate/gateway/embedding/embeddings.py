@@ -19,8 +19,8 @@ from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.road.request import ChatRequest, Usage
 from headgate.gateway.settings import EmbeddingsSection
 from headgate.gateway.teams.admission import Admission, Ticket
-from headgate.gateway.teams.entry import scheduled
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.overrides import scheduled
 from headgate.gateway.teams.retries import Key, Retry
 from headgate.gateway.teams.tabs import Attempt, Tab
 from headgate.gateway.telemetry.record import RequestRecord

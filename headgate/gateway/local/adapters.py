@@ -16,9 +16,9 @@ from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.local.added_adapters import AddedAdapter, with_added, write_added
 from headgate.gateway.local.checkpoints import adapter_path
-from headgate.gateway.local.computing import part_of
+from headgate.gateway.local.daemon_thread import in_own_thread
 from headgate.gateway.local.destination import LocalDestination
-from headgate.gateway.own_thread import in_own_thread
+from headgate.gateway.local.health import part_of
 from headgate.gateway.routing.routes import Routes
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.costs import Prices

@@ -17,11 +17,11 @@ from headgate.engine.model_info import ModelInfo
 from headgate.engine.request import Finish
 from headgate.gateway.configuration.models import SleepSection
 from headgate.gateway.local.echo import Echo, echoed
+from headgate.gateway.local.output_parser import Spoken
 from headgate.gateway.local.pictures import PictureDecoder
 from headgate.gateway.local.prompts import Prompt, prompt_of
 from headgate.gateway.local.sampling import check_vocabulary, sampling_params, temperature
 from headgate.gateway.local.sleeping import Sleep
-from headgate.gateway.local.spoken import Spoken
 from headgate.gateway.local.start_rates import first_steps, start_rates
 from headgate.gateway.local.structured import grammar_of
 from headgate.gateway.road.destinations import Facts, Live, Outcome, Pieces, Prepared, Read

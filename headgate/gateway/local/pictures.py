@@ -21,7 +21,7 @@ import numpy as np
 
 from headgate.engine.text.pictures import Picture as Decoded
 from headgate.engine.text.pictures import Sight
-from headgate.gateway.edge.aside import one_by_one
+from headgate.gateway.edge.long_bodies import one_by_one
 from headgate.gateway.road.attachments import Picture
 from headgate.gateway.settings import ServerSettings
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded

@@ -14,7 +14,7 @@ from headgate.engine.local import LocalModel
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
 from headgate.engine.text.pictures import Picture as Decoded
 from headgate.engine.text.pictures import Sight
-from headgate.gateway.edge.aside import LONG
+from headgate.gateway.edge.long_bodies import LONG
 from headgate.gateway.local.pictures import PictureDecoder, Shown
 from headgate.gateway.road.attachments import Picture
 from headgate.gateway.road.request import ADAPTIVE, ChatRequest, Message

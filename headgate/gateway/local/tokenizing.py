@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.routing.routes import AUTO, Routes
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.names import model_name
+from headgate.gateway.teams.model_names import model_name
 from headgate.gateway.wire.errors import invalid
 
 

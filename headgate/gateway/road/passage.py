@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from headgate.cache.verdict import Hit
 from headgate.gateway.caching.answers import Answers, Stored
 from headgate.gateway.caching.question import Bypass, Question
-from headgate.gateway.edge.readings import SHORT, Asked, Reading
+from headgate.gateway.edge.body_cache import SHORT, Asked, Reading
 from headgate.gateway.road.events import Answer, Events, Made, Opened
 from headgate.gateway.road.request import ChatRequest
 from headgate.gateway.routing.routes import Routes, fingerprint
 from headgate.gateway.teams.admission import Admission, Ticket, capped
-from headgate.gateway.teams.entry import as_team
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.overrides import as_team
 from headgate.gateway.teams.retries import Key, Retries, Whole, part_of
 from headgate.gateway.teams.tabs import Attempt
 from headgate.gateway.telemetry.metrics.registry import Metrics

@@ -22,13 +22,13 @@ from msgspec.structs import replace
 from headgate.cache.canonical import same_answer
 from headgate.cache.sentence_model import identity
 from headgate.engine.errors import EngineError
-from headgate.gateway.backlog import Backlog
 from headgate.gateway.caching.audits import Examiner
 from headgate.gateway.configuration.routing import OutcomesSection
 from headgate.gateway.local.checkpoints import model_identity
 from headgate.gateway.road.destinations import Outcome, whole
 from headgate.gateway.road.plan import Plan
 from headgate.gateway.road.request import ChatRequest, Choice
+from headgate.gateway.routing.backlog import Backlog
 from headgate.gateway.routing.lessons import Lessons, Pair
 from headgate.gateway.routing.routes import AUTO, Routes
 from headgate.gateway.settings import Settings

@@ -26,7 +26,7 @@ from headgate.gateway.routing.policies import Cascades, InForce, Policies, uncal
 from headgate.gateway.routing.weighing import Weighing
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.names import check_allowed
+from headgate.gateway.teams.model_names import check_allowed
 from headgate.gateway.wire.errors import (
     ApiError,
     adapter_gone,

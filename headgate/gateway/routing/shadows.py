@@ -18,10 +18,10 @@ from prometheus_client import CollectorRegistry
 
 from headgate.cache.canonical import same_answer
 from headgate.engine.errors import EngineError
-from headgate.gateway.backlog import Backlog
 from headgate.gateway.road.destinations import Outcome, whole
 from headgate.gateway.road.inputs import takes
 from headgate.gateway.road.request import ChatRequest, Choice
+from headgate.gateway.routing.backlog import Backlog
 from headgate.gateway.routing.routes import Routes
 from headgate.gateway.teams.accounts import Accounts, payer
 from headgate.gateway.teams.keys import Principal

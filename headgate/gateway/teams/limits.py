@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from headgate.gateway.teams.windows import SPAN_S, Window
+from headgate.gateway.teams.sliding_window import SPAN_S, Window
 
 What = Literal["requests", "tokens", "concurrency"]
 

@@ -19,9 +19,9 @@ from headgate.gateway.local.destination import LocalDestination
 from headgate.gateway.road.destinations import Destination
 from headgate.gateway.road.request import ChatRequest, Message
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.teams.registry import Roster, Teams
 from headgate.gateway.teams.sections import TeamPolicy
+from headgate.gateway.teams.system_prompts import prompted
 from headgate.gateway.telemetry.metrics.catalogue import Engine
 from headgate.gateway.wire.errors import ApiError
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.cache.store.base import StoreDownError
 from headgate.gateway.teams.limits import Counters, Level, Rates, Refusal, Scope, Standing, What
 from headgate.gateway.teams.redis_limit_scripts import END, ENTER, RESERVE
-from headgate.gateway.teams.windows import GRAIN_S, SPAN_S
+from headgate.gateway.teams.sliding_window import GRAIN_S, SPAN_S
 
 if TYPE_CHECKING:
     from headgate.cache.store.redis import RedisStore

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, ByteSize, Field, field_validator, model_vali
 from headgate.gateway.configuration.routing import Names, PolicySection, each_once
 from headgate.gateway.configuration.secret_reference import REFERENCE
 from headgate.gateway.configuration.section import Section, TeamName
-from headgate.gateway.teams.moments import moment
+from headgate.gateway.teams.iso_time import moment
 
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Role = Literal["member", "admin"]

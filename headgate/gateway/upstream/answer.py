@@ -10,9 +10,9 @@ from msgspec import Raw, Struct
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
 from headgate.gateway.road.request import AnswerFinish, Chunk, Joiner, ToolCallDelta, Usage
-from headgate.gateway.upstream.calls import CallPiece, CallsInTurn
 from headgate.gateway.upstream.events import MAX_EVENT_BYTES, EventParser, EventTooLong
 from headgate.gateway.upstream.failures import Failure, of_event
+from headgate.gateway.upstream.tool_calls import CallPiece, CallsInTurn
 
 _FINISHES: dict[str, AnswerFinish] = {
     "length": "length",

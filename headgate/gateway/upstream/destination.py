@@ -19,17 +19,17 @@ from headgate.gateway.road.inputs import lacking, refuse_inputs
 from headgate.gateway.road.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.answer import AnswerReader, joined
+from headgate.gateway.upstream.attempt_notes import note_attempt, note_failure, stopping
 from headgate.gateway.upstream.body import attached_to, body_of, path_of, size_of
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.exchange import Exchange
 from headgate.gateway.upstream.failures import Failure, hiding
+from headgate.gateway.upstream.health import Standing
 from headgate.gateway.upstream.hedging import race
-from headgate.gateway.upstream.noting import note_attempt, note_failure, stopping
 from headgate.gateway.upstream.pace import Pace
 from headgate.gateway.upstream.post import Asking, head_of
 from headgate.gateway.upstream.retrying import HedgeShare, Retrying, hedge_s
 from headgate.gateway.upstream.sections import UpstreamSection
-from headgate.gateway.upstream.standing import Standing
 from headgate.gateway.wire.errors import context_exceeded, refuse_unknown, unsupported
 from headgate.routing.price import Rates
 from headgate.routing.types import Need, Vector

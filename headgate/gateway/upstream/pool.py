@@ -13,10 +13,10 @@ from headgate.gateway.configuration.secret_reference import header_secret, resol
 from headgate.gateway.upstream.connection import Connection, NotHttpError
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.destination import UpstreamDestination
-from headgate.gateway.upstream.passing import Passer
+from headgate.gateway.upstream.health import Standing
+from headgate.gateway.upstream.passthrough import Passer
 from headgate.gateway.upstream.post import head_of
 from headgate.gateway.upstream.sections import UpstreamSection
-from headgate.gateway.upstream.standing import Standing
 
 logger = logging.getLogger("headgate.gateway")
 

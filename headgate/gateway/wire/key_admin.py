@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from headgate.gateway.teams.moments import moment
+from headgate.gateway.teams.iso_time import moment
 from headgate.gateway.wire.errors import invalid
 
 MOST_GRACE_S = 3_153_600_000

@@ -11,7 +11,7 @@ from headgate.gateway.telemetry.metrics import catalogue
 from headgate.gateway.telemetry.metrics.families import Scraped
 
 if TYPE_CHECKING:
-    from headgate.gateway.upstream.standing import Standing
+    from headgate.gateway.upstream.health import Standing
 
 
 class UpstreamCollector(Scraped):

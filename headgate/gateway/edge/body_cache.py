@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from headgate.gateway.caching.question import Bypass, Question
 from headgate.gateway.road.request import CacheControl, ChatRequest
-from headgate.gateway.teams.entry import scheduled
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.overrides import scheduled
 from headgate.gateway.wire.headers import cache_control, session
 
 if TYPE_CHECKING:

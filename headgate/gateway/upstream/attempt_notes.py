@@ -10,9 +10,9 @@ from yarl import URL
 
 from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.failures import Failure
+from headgate.gateway.upstream.health import Standing
 from headgate.gateway.upstream.post import Asking, lines_of
 from headgate.gateway.upstream.sections import UpstreamSection
-from headgate.gateway.upstream.standing import Standing
 from headgate.gateway.wire.errors import ApiError, overloaded
 
 if TYPE_CHECKING:

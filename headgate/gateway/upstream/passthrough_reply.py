@@ -12,7 +12,7 @@ from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.endpoints import EVENTS, JSON, Endpoint
 from headgate.gateway.upstream.events import EventTooLong
 from headgate.gateway.upstream.failures import Failure, of_event
-from headgate.gateway.upstream.passed_answer import Events, Metered
+from headgate.gateway.upstream.passthrough_answer import Events, Metered
 from headgate.gateway.upstream.post import Asking, Post, silent
 
 if TYPE_CHECKING:

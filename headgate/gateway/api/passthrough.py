@@ -13,9 +13,9 @@ import msgspec
 from aiohttp import HttpVersion11, web
 
 from headgate.gateway import keys
-from headgate.gateway.edge.aside import aside
+from headgate.gateway.edge.long_bodies import aside
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
-from headgate.gateway.road.passing import PassedOn
+from headgate.gateway.road.passthrough import PassedOn
 from headgate.gateway.teams.retries import retry_of
 from headgate.gateway.telemetry.logs.content import level_of, log_content, without_data
 from headgate.gateway.upstream.endpoints import EVENTS, Endpoint

@@ -14,15 +14,15 @@ from headgate.gateway.road.request import ChatRequest, Usage
 from headgate.gateway.teams.admission import Admission, Charge, Ticket, over_budget
 from headgate.gateway.teams.budgets import Over
 from headgate.gateway.teams.costs import Cost
-from headgate.gateway.teams.entry import scheduled
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.names import check_allowed, model_name
+from headgate.gateway.teams.model_names import check_allowed, model_name
+from headgate.gateway.teams.overrides import scheduled
 from headgate.gateway.teams.retries import Key, Retry
 from headgate.gateway.teams.tabs import Attempt, Tab
 from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.upstream.endpoints import Endpoint
-from headgate.gateway.upstream.passing import Passed, Passer
+from headgate.gateway.upstream.passthrough import Passed, Passer
 from headgate.gateway.wire.errors import ApiError, invalid, model_not_found, upstream_down
 from headgate.gateway.wire.passthrough import Wanted
 from headgate.routing.breaker import Breaker

@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 
 from yarl import URL
 
+from headgate.gateway.upstream.attempt_notes import note_attempt, note_failure, stopping
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.endpoints import ENDPOINTS, Endpoint
 from headgate.gateway.upstream.failures import Failure, hiding
-from headgate.gateway.upstream.noting import note_attempt, note_failure, stopping
+from headgate.gateway.upstream.health import Standing
 from headgate.gateway.upstream.pace import Pace
-from headgate.gateway.upstream.passed_reply import Reply
+from headgate.gateway.upstream.passthrough_reply import Reply
 from headgate.gateway.upstream.post import Asking, head_of, lines_of
 from headgate.gateway.upstream.retrying import Retrying
 from headgate.gateway.upstream.sections import UpstreamSection
-from headgate.gateway.upstream.standing import Standing
 
 _COPIED_BYTES = 64 * 1024
 """Up to here a body goes out in one write with its head."""

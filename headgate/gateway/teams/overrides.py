@@ -9,8 +9,8 @@ from dataclasses import replace
 from headgate.engine.request import Priority
 from headgate.gateway.road.request import ChatRequest
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.names import named
-from headgate.gateway.teams.prompts import prompted
+from headgate.gateway.teams.model_names import named
+from headgate.gateway.teams.system_prompts import prompted
 from headgate.gateway.wire.errors import invalid
 
 AUTO = "auto"
