@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from headgate.cache.embedder import Embedder
+from headgate.cache.audits.watch import Watch
+from headgate.cache.embedding.embedder import Embedder
 from headgate.cache.exact import find
 from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter
 from headgate.cache.in_flight import InFlight
@@ -18,7 +19,6 @@ from headgate.cache.semantic import Asked, SemanticRule, asked_of, barred, find_
 from headgate.cache.store.base import Entries, Store, StoreDownError
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
-from headgate.cache.watch import Watch
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from headgate.cache.freshness_words import NowWords
 from headgate.cache.guards.lexicon import LANGUAGES, NOT_ABOUT_NOW, TIME_SENSITIVE, TIME_SENSITIVE_PHRASES
-from headgate.cache.now_words import NowWords
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\b\w+\(\)", re.DOTALL)

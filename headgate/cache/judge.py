@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from headgate.cache.bound import Evidence, HitModel, sigmoid
-from headgate.cache.comparator import Comparator, Sketch
+from headgate.cache.embedding.comparator import Comparator, Sketch
 from headgate.cache.guards import KINDS, WEIGHED, Comparison, Reading, compare, reading_of, sealed, unsealed
 
 LEVELS = (0.01, 0.02, 0.05)

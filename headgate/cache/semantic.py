@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from headgate.cache.audits.watch import Watch
 from headgate.cache.bound import Evidence
 from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
@@ -28,7 +29,6 @@ from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.judge import Judge, Traffic, evidence
 from headgate.cache.store.base import Entries
 from headgate.cache.verdict import Entry, Hit, Miss, Near, Verdict
-from headgate.cache.watch import Watch
 
 Stored = TypeVar("Stored")
 

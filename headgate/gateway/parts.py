@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from headgate.cache.audit import Auditor
-from headgate.cache.label_log import LabelLog
-from headgate.cache.labels import Calibration, load_calibration
+from headgate.cache.audits.audit import Auditor
+from headgate.cache.audits.label_log import LabelLog
+from headgate.cache.audits.labels import Calibration, load_calibration
+from headgate.cache.audits.watch import Watch
 from headgate.cache.store.base import Store
 from headgate.cache.store.journal import Journal
-from headgate.cache.watch import Watch
 from headgate.engine.engine import Engine
 from headgate.engine.settings import EngineSettings
 from headgate.gateway.caching.audits import Audits

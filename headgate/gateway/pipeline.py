@@ -11,7 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from headgate.cache.answers import Lookup
-from headgate.cache.sentence_model import Vector
+from headgate.cache.embedding.sentence_model import Vector
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
 from headgate.gateway.caching.answers import Answers, restore

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headgate.cache.encoder import BertEncoder
-from headgate.cache.sentence_model import default_folder, identity
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder, identity
 from headgate.engine.demo.tasks import BEYOND, Message, Sample, generate, grade
 from headgate.engine.demo.tasks.draw import hashed
 from headgate.engine.demo.tasks.grading import Grading

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from headgate.bench.cache.audit import Pair, rates, thresholds
 from headgate.bench.cli import bench
-from headgate.cache.labels import KINDS, Calibration, Rate, load_calibration
+from headgate.cache.audits.labels import KINDS, Calibration, Rate, load_calibration
 
 SENTENCE, OTHER = "one two three four five", "six seven eight nine ten"
 

@@ -18,10 +18,10 @@ from headgate.bench.cache.shards import Task, play
 from headgate.bench.cache.side_by_side import Tally
 from headgate.bench.cache.trial import COSINES, NOTHING, Played, StreamResult, results, rows, rungs, tuned
 from headgate.bench.cli import bench
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.cache.judge import FITTED, Judge
 from headgate.cache.semantic import SemanticRule
-from headgate.cache.sentence_model import default_folder
 
 
 def served(errors: list[int], hits: int = 50, score: float = 5.0) -> Served:

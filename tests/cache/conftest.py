@@ -12,11 +12,11 @@ from index_gateways import DIM, Gateway, Open
 from redis import Redis
 from redis_process import RedisProcess, Time, running_redis
 
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.cache.hnsw import HnswIndex
 from headgate.cache.index import FlatIndex
 from headgate.cache.judge import Judge
-from headgate.cache.sentence_model import default_folder
 from headgate.cache.store.feed import IndexFeed
 from headgate.cache.store.redis import RedisStore
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.cache.audit import Audit, Auditor, Interval
+from headgate.cache.audits.audit import Audit, Auditor, Interval
 from headgate.training.binomial import lower_bound, upper_bound
 
 SECRET = b"a secret of some length"

@@ -5,9 +5,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from headgate.cache.beginning import Beginnings
-from headgate.cache.encoder import BertEncoder
-from headgate.cache.sentence_model import default_folder
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder
+from headgate.cache.embedding.truncation import Beginnings
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from headgate.cache.bulk import Bulk, BulkFullError, Spent
-from headgate.cache.embedder import SentenceEmbedder
-from headgate.cache.sentence_model import Vector, default_folder
+from headgate.cache.embedding.bulk import Bulk, BulkFullError, Spent
+from headgate.cache.embedding.embedder import SentenceEmbedder
+from headgate.cache.embedding.sentence_model import Vector, default_folder
 
 
 class Passes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cache.canonical import canonical, same_answer
+from headgate.cache.audits.canonical import canonical, same_answer
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.bench.cache.comparator_net import Net, Padded, log_odds
-from headgate.cache.comparator import MAX_TOKENS, Comparator, Sketch
-from headgate.cache.comparator_native import NativeComparator
-from headgate.cache.comparator_network import Network, rarity
-from headgate.cache.encoder import BertEncoder, suits
-from headgate.cache.encoder_native import instructions
-from headgate.cache.sentence_model import default_folder
+from headgate.cache.embedding.comparator import MAX_TOKENS, Comparator, Sketch
+from headgate.cache.embedding.comparator_native import NativeComparator
+from headgate.cache.embedding.comparator_network import Network, rarity
+from headgate.cache.embedding.encoder import BertEncoder, suits
+from headgate.cache.embedding.encoder_native import instructions
+from headgate.cache.embedding.sentence_model import default_folder
 
 STATES = 24
 LEVELS = [level for level in (1, 2) if level <= instructions()]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from headgate.cache.comparator import Comparator, Sketch
-from headgate.cache.embedder import SentenceEmbedder
-from headgate.cache.encoder import BertEncoder, Encoded
+from headgate.cache.embedding.comparator import Comparator, Sketch
+from headgate.cache.embedding.embedder import SentenceEmbedder
+from headgate.cache.embedding.encoder import BertEncoder, Encoded
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.cache.judge import FITTED
-from headgate.cache.sentence_model import default_folder
 
 
 @pytest_asyncio.fixture

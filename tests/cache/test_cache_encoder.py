@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headgate.cache.encoder import BertEncoder, BertWeights, Pass, fastest
-from headgate.cache.encoder_native import NativePass, instructions
-from headgate.cache.encoder_torch import TorchPass
-from headgate.cache.sentence_model import default_folder
+from headgate.cache.embedding.encoder import BertEncoder, BertWeights, Pass, fastest
+from headgate.cache.embedding.encoder_native import NativePass, instructions
+from headgate.cache.embedding.encoder_torch import TorchPass
+from headgate.cache.embedding.sentence_model import default_folder
 
 TEXTS = [
     "How do I reset my password?",

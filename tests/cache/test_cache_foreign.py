@@ -7,13 +7,13 @@ import pytest
 import pytest_asyncio
 
 from headgate.cache.answers import AnswerCache
-from headgate.cache.embedder import SentenceEmbedder
+from headgate.cache.embedding.embedder import SentenceEmbedder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.guards import foreign, spelled_apart, spelling_of
 from headgate.cache.index import FlatIndex
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import SemanticRule
-from headgate.cache.sentence_model import default_folder
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Hit, Near, StoredChoice, Verdict
 

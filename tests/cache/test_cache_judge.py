@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from headgate.bench.cache.hit_fit import fit_model
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.wording import draw_wording, render
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.cache.guards import compare, reading_of
 from headgate.cache.judge import FITTED, LEVELS, Certified, Judge, Thresholds, evidence
 from headgate.cache.semantic import Choice, Close, SemanticRule, asked_of, choose
-from headgate.cache.sentence_model import default_folder
 
 SHARE = deal(0)["test"]
 RULE = SemanticRule()
@@ -128,7 +128,7 @@ def test_more_agreement_is_more_likely_right() -> None:
 
 async def test_a_cache_with_the_real_model_serves_a_paraphrase_and_no_near_miss(judge: Judge) -> None:
     from headgate.cache.answers import AnswerCache
-    from headgate.cache.embedder import SentenceEmbedder
+    from headgate.cache.embedding.embedder import SentenceEmbedder
     from headgate.cache.fingerprint import CacheQuery, Fingerprinter
     from headgate.cache.index import FlatIndex
     from headgate.cache.store.memory import MemoryStore

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.cache.label_log import LabelLog, LabelRecord
-from headgate.cache.labels import KINDS, Calibration, Label, Rate, label, load_calibration
+from headgate.cache.audits.label_log import LabelLog, LabelRecord
+from headgate.cache.audits.labels import KINDS, Calibration, Label, Rate, label, load_calibration
 from headgate.cache.store.journal import FileJournal
 
 RATES = {kind: Rate(1, 100, 0.05) for kind in (*KINDS, "any")}

@@ -14,7 +14,7 @@ from headgate.bench.cache.intents import deal
 from headgate.bench.cache.rules import encode
 from headgate.bench.cache.wording import Question, draw_wording, render
 from headgate.cache.answers import AnswerCache
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.guards import broken, compare, reading_of, seal_of, sealed, unsealed
 from headgate.cache.index import FlatIndex, Vector

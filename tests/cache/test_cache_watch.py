@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 from redis_process import running_redis
 
-from headgate.cache.audit import Auditor
+from headgate.cache.audits.audit import Auditor
+from headgate.cache.audits.entry_labels import VOTES
+from headgate.cache.audits.label_log import LabelLog
+from headgate.cache.audits.labels import Label
+from headgate.cache.audits.watch import Quarantined, Watch
 from headgate.cache.bound import Evidence, HitModel
-from headgate.cache.label_log import LabelLog
-from headgate.cache.labels import Label
-from headgate.cache.standing import VOTES
 from headgate.cache.store.base import StoreDownError
 from headgate.cache.store.journal import FileJournal, Journal
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.store.redis import RedisStore
 from headgate.cache.verdict import Entry, Hit, Near, StoredChoice
-from headgate.cache.watch import Quarantined, Watch
 
 RIGHT, WRONG = Label("identical", True), Label("canonical", False)
 

@@ -22,8 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 from team_files import key, write_team
 
-from headgate.cache.embedder import SentenceEmbedder
-from headgate.cache.sentence_model import Vector
+from headgate.cache.embedding.embedder import SentenceEmbedder
+from headgate.cache.embedding.sentence_model import Vector
 from headgate.engine.request import Priority
 from headgate.gateway.embedding.embeddings import Embedding, Embeddings
 from headgate.gateway.lifecycle import Lifecycle

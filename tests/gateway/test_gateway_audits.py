@@ -12,15 +12,15 @@ import msgspec
 import numpy as np
 from prometheus_client import generate_latest
 
-from headgate.cache.audit import Auditor
+from headgate.cache.audits.audit import Auditor
+from headgate.cache.audits.label_log import LabelLog
+from headgate.cache.audits.labels import load_calibration
+from headgate.cache.audits.watch import Watch
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.index import FlatIndex, Vector
-from headgate.cache.label_log import LabelLog
-from headgate.cache.labels import load_calibration
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import StoredChoice
-from headgate.cache.watch import Watch
 from headgate.engine.engine import Engine
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec

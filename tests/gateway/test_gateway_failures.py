@@ -16,7 +16,7 @@ from aiohttp import ClientConnectionResetError, web
 from gateway_site import Serve, break_third_step, events, gauges, until
 from team_files import key, write_team
 
-from headgate.cache.embedder import SentenceEmbedder
+from headgate.cache.embedding.embedder import SentenceEmbedder
 from headgate.engine.runner import Runner
 from headgate.gateway import keys
 from headgate.gateway.app import make_app

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from gateway_fakes import FakeDestination
 from road_site import ASK, RED, Site
 
-from headgate.cache.sentence_model import default_folder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.engine.errors import CheckpointError
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.cli import main

@@ -9,8 +9,8 @@ import pytest
 from gateway_site import forget_environment, site
 
 from headgate.bench.soak.looks import look
-from headgate.cache.embedder import SentenceEmbedder
-from headgate.cache.label_log import LabelLog
+from headgate.cache.audits.label_log import LabelLog
+from headgate.cache.embedding.embedder import SentenceEmbedder
 
 
 async def test_each_store_tells_its_things_and_its_bound(

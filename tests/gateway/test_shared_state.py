@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cache.audit import Auditor
-from headgate.cache.label_log import LabelLog
+from headgate.cache.audits.audit import Auditor
+from headgate.cache.audits.label_log import LabelLog
+from headgate.cache.audits.watch import Watch
 from headgate.cache.store.journal import FileJournal
 from headgate.cache.store.memory import MemoryStore
-from headgate.cache.watch import Watch
 from headgate.gateway.caching import shared_state
 from headgate.gateway.caching.shared_state import Epoch, SharedState
 

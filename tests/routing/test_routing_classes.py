@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headgate.cache.encoder import BertEncoder
-from headgate.cache.sentence_model import default_folder, identity
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder, identity
 from headgate.routing.classes import TaskClassifier, TaskGuess
 from headgate.routing.classes_vectors import KnownVectors
 from headgate.routing.tasks import Example, Task, load_tasks

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from headgate.bench.engine import started
-from headgate.cache.canonical import same_answer
-from headgate.cache.labels import KINDS, Calibration, LabelKind, Rate, by_likelihood, label
+from headgate.cache.audits.canonical import same_answer
+from headgate.cache.audits.labels import KINDS, Calibration, LabelKind, Rate, by_likelihood, label
 from headgate.engine.demo.tasks import Sample, grade, variants
 from headgate.engine.demo.tasks.draw import Split
 from headgate.engine.local import LocalModel

@@ -16,7 +16,7 @@ from rich.console import Console
 from headgate.bench.cache.audit import AuditFigures, Pair, measure
 from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.output import table_of, write_json
-from headgate.cache.labels import KINDS, LabelKind
+from headgate.cache.audits.labels import KINDS, LabelKind
 from headgate.engine.demo import checkpoint
 from headgate.engine.errors import EngineError
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError

@@ -43,10 +43,10 @@ from headgate.bench.cache.trial import KINDS, StreamResult, results, rows, rungs
 from headgate.bench.cache.written import written_groups
 from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
 from headgate.bench.output import write_json
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder, identity
 from headgate.cache.judge import FITTED, Judge, Thresholds
 from headgate.cache.semantic import SemanticRule
-from headgate.cache.sentence_model import default_folder, identity
 
 _DEAL = 0
 _QUESTIONS = 10

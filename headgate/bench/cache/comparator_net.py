@@ -1,4 +1,4 @@
-"""A network of `headgate.cache.comparator_network`, as it is fitted."""
+"""A network of `headgate.cache.embedding.comparator_network`, as it is fitted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from headgate.cache.comparator_network import HEAD, NAMES, rarity
+from headgate.cache.embedding.comparator_network import HEAD, NAMES, rarity
 
 WIDTH = 32
 HIDDEN = 48
@@ -57,7 +57,7 @@ class Padded:
 
 
 class Net(nn.Module):
-    """See `headgate.cache.comparator_network`: the same sums, for many pairs at once and with gradients."""
+    """See `headgate.cache.embedding.comparator_network`: the same sums, for many pairs at once and with gradients."""
 
     def __init__(self, states: int) -> None:
         super().__init__()

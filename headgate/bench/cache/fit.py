@@ -21,8 +21,8 @@ from headgate.bench.cache.streams import noisy
 from headgate.bench.cache.wording import Question, draw_wording, join, pieces
 from headgate.bench.cache.written import Group
 from headgate.cache.bound import HitModel
-from headgate.cache.comparator import MAX_TOKENS, Comparator
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.comparator import MAX_TOKENS, Comparator
+from headgate.cache.embedding.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of
 from headgate.cache.judge import LEVELS, Judge, evidence
 from headgate.cache.semantic import SemanticRule

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from headgate.cache.comparator import Comparator
-from headgate.cache.embedder import SentenceEmbedder
-from headgate.cache.sentence_model import Vector
+from headgate.cache.embedding.comparator import Comparator
+from headgate.cache.embedding.embedder import SentenceEmbedder
+from headgate.cache.embedding.sentence_model import Vector
 
 _PIECE = 500
 

@@ -19,14 +19,14 @@ from headgate.bench.cache.intents import Share
 from headgate.bench.cache.kept import KeptEmbedder
 from headgate.bench.cache.wording import draw_wording, render
 from headgate.cache.answers import AnswerCache
-from headgate.cache.comparator import Comparator
-from headgate.cache.embedder import Embedder, SentenceEmbedder
+from headgate.cache.embedding.comparator import Comparator
+from headgate.cache.embedding.embedder import Embedder, SentenceEmbedder
+from headgate.cache.embedding.sentence_model import Vector, default_folder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.guards import compare, reading_of, sealed, unsealed
 from headgate.cache.hnsw import HnswIndex
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import CANDIDATES, SemanticRule
-from headgate.cache.sentence_model import Vector, default_folder
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Hit, StoredChoice
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headgate.bench.cache.rules import encode
 from headgate.bench.cache.written import LATER, written_groups
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import Close, SemanticRule, asked_of, choose
 

@@ -12,7 +12,7 @@ from headgate.bench.cache.intents import Share
 from headgate.bench.cache.rules import encode
 from headgate.bench.cache.slots import EditType
 from headgate.bench.cache.trial import KINDS, Row, StreamResult, rows
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
 from headgate.cache.judge import Judge
 
 # Distinct for people who do not see red and green apart (Okabe and Ito's palette).

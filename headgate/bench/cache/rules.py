@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from headgate.bench.cache import vcache
 from headgate.bench.cache.side_by_side import EXACT, MISSED, RIGHT, WRONG, Embedded, Floats, Rows
 from headgate.bench.cache.streams import Item
-from headgate.cache.comparator import Sketch
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.comparator import Sketch
+from headgate.cache.embedding.encoder import BertEncoder
 from headgate.cache.guards import Comparison, compare
 from headgate.cache.judge import Judge
 

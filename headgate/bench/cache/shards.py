@@ -19,11 +19,11 @@ from headgate.bench.cache.certify import LADDER
 from headgate.bench.cache.intents import Split
 from headgate.bench.cache.streams import Kind
 from headgate.bench.cache.trial import COSINES, Played, Trial
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.cache.guards import reading_of, seal_of
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import CANDIDATES, MARGIN
-from headgate.cache.sentence_model import default_folder
 
 _LOOK_S = 1.0
 """Between two looks at processes that say nothing."""

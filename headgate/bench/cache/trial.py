@@ -12,7 +12,7 @@ from headgate.bench.cache.intents import Share, Split, deal
 from headgate.bench.cache.rules import Scores, Texts, by_vcache, encode
 from headgate.bench.cache.side_by_side import Cosine, Family, Guarded, Judged, Oracle, Tally, play, same_key, tally
 from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
 from headgate.cache.judge import LEVELS, Judge, Thresholds
 from headgate.cache.semantic import CANDIDATES, MARGIN, SemanticRule
 from headgate.training.binomial import lower_bound, upper_bound

@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.bench.routing.curves import Policy, curve, gap_closed, oracle
 from headgate.bench.routing.policies import measured
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.embedding.encoder import BertEncoder
 from headgate.routing.core import cores
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import Estimator, Source, readings

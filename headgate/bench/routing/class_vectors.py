@@ -6,8 +6,8 @@ import asyncio
 from importlib.resources import files
 from pathlib import Path
 
-from headgate.cache.embedder import SentenceEmbedder
-from headgate.cache.sentence_model import default_folder
+from headgate.cache.embedding.embedder import SentenceEmbedder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.routing.classes_vectors import KnownVectors
 from headgate.routing.tasks import load_tasks
 

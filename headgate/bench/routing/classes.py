@@ -21,8 +21,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from headgate.cache.embedder import SentenceEmbedder
-from headgate.cache.sentence_model import default_folder
+from headgate.cache.embedding.embedder import SentenceEmbedder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import BACKGROUND, UNKNOWN, Task, load_tasks
 from headgate.routing.types import RouteFeatures, Vector

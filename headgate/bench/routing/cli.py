@@ -28,8 +28,8 @@ from headgate.bench.routing.targets import RESAMPLES, hold
 from headgate.bench.routing.trial import HeldOut, Trial, decision_seconds, held_out, in_domain
 from headgate.bench.routing.wordings import ask_wordings
 from headgate.bench.routing.wordings import lines as wordings_lines
-from headgate.cache.encoder import BertEncoder
-from headgate.cache.sentence_model import default_folder
+from headgate.cache.embedding.encoder import BertEncoder
+from headgate.cache.embedding.sentence_model import default_folder
 from headgate.engine.demo import checkpoint
 from headgate.engine.local import LocalModel
 from headgate.engine.models.identity import checkpoint_identity

@@ -1,4 +1,4 @@
-// The comparator of `headgate/cache/comparator.py` as one call, free of Python: called through ctypes.
+// The comparator of `headgate/cache/embedding/comparator.py` as one call, free of Python: called through ctypes.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@ from typing import get_args
 import msgspec
 
 from headgate.cache.answers import AnswerCache, AtHand, Lookup
-from headgate.cache.embedder import Embedder
+from headgate.cache.audits.watch import Watch
+from headgate.cache.embedding.embedder import Embedder
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.index import VectorIndex
 from headgate.cache.judge import Judge
@@ -21,7 +22,6 @@ from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice
-from headgate.cache.watch import Watch
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.caching.question import Bypass, CachePolicy, Question, question_of
 from headgate.gateway.caching.shared_state import Epoch

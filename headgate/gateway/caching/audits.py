@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
-from headgate.cache.audit import Audit
-from headgate.cache.canonical import same_answer
-from headgate.cache.label_log import Source
-from headgate.cache.labels import Calibration, Label, LabelKind, label
-from headgate.cache.sentence_model import Vector
+from headgate.cache.audits.audit import Audit
+from headgate.cache.audits.canonical import same_answer
+from headgate.cache.audits.label_log import Source
+from headgate.cache.audits.labels import Calibration, Label, LabelKind, label
+from headgate.cache.audits.watch import Watch
+from headgate.cache.embedding.sentence_model import Vector
 from headgate.cache.verdict import Hit, Near
-from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError
 from headgate.engine.judged import Score
 from headgate.gateway.configuration.cache import AuditSection

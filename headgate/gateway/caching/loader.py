@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.cache.embedder import SentenceEmbedder
+from headgate.cache.embedding.embedder import SentenceEmbedder
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.judge import Judge
 from headgate.cache.quota import InsertShare

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from headgate.cache.audits.watch import Watch
 from headgate.cache.store.journal import Journal
-from headgate.cache.watch import Watch
 
 logger = logging.getLogger("headgate.gateway")
 

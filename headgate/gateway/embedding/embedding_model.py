@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
-from headgate.cache.sentence_model import default_folder
+from headgate.cache.embedding.sentence_model import default_folder
 
 AGAIN_S = 10.0
 """How long what found too many files open is left."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headgate.cache.bulk import Bulk, BulkFullError, Spent
-from headgate.cache.embedder import SentenceEmbedder
-from headgate.cache.sentence_model import Vector
+from headgate.cache.embedding.bulk import Bulk, BulkFullError, Spent
+from headgate.cache.embedding.embedder import SentenceEmbedder
+from headgate.cache.embedding.sentence_model import Vector
 from headgate.engine.request import Priority
 from headgate.gateway.embedding.embedding_model import model_folder, once_files_open
 from headgate.gateway.lifecycle import Lifecycle

@@ -19,8 +19,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from headgate.cache.canonical import same_answer
-from headgate.cache.sentence_model import identity
+from headgate.cache.audits.canonical import same_answer
+from headgate.cache.embedding.sentence_model import identity
 from headgate.engine.errors import EngineError
 from headgate.gateway.caching.audits import Examiner
 from headgate.gateway.configuration.routing import OutcomesSection

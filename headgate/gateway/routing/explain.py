@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from headgate.cache.embedder import SentenceEmbedder
+from headgate.cache.embedding.embedder import SentenceEmbedder
 from headgate.engine.local import LocalModel
 from headgate.engine.loop import StepLoop
 from headgate.engine.model_info import ModelInfo

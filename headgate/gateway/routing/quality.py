@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cache.sentence_model import identity
+from headgate.cache.embedding.sentence_model import identity
 from headgate.engine.errors import EngineError
 from headgate.gateway.configuration.document import Keys
 from headgate.gateway.configuration.models import ModelSection

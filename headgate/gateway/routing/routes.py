@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from headgate.cache.embedder import BatchEmbedder
-from headgate.cache.sentence_model import Vector
+from headgate.cache.embedding.embedder import BatchEmbedder
+from headgate.cache.embedding.sentence_model import Vector
 from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.configuration.routing import BreakerSection, RoutingSection
 from headgate.gateway.road.destinations import Destination, Prepared, Read

@@ -16,7 +16,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry
 
-from headgate.cache.canonical import same_answer
+from headgate.cache.audits.canonical import same_answer
 from headgate.engine.errors import EngineError
 from headgate.gateway.road.destinations import Outcome, whole
 from headgate.gateway.road.inputs import takes

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct
 
-from headgate.cache.sentence_model import Vector
+from headgate.cache.embedding.sentence_model import Vector
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.labels import EndUser

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.comparator_native import LONGEST, NativeComparator
+from headgate.cache.embedding.comparator_native import LONGEST, NativeComparator
 
 Floats = NDArray[np.float32]
 Unit = NDArray[np.int8]

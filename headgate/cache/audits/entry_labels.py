@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from headgate.cache.audits.label_log import LabelRecord, Source
 from headgate.cache.bound import HitModel
-from headgate.cache.label_log import LabelRecord, Source
 
 VOTES = 12
 """Notes of votes that an entry takes: its labels find room beside them, and push none of them out, as those pass."""

@@ -14,11 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from headgate.cache.audit import Audit, Auditor, Interval
+from headgate.cache.audits.audit import Audit, Auditor, Interval
+from headgate.cache.audits.entry_labels import Note, standing, takes_vote
+from headgate.cache.audits.label_log import LabelLog, LabelRecord, Source
+from headgate.cache.audits.labels import Label
 from headgate.cache.bound import HitModel
-from headgate.cache.label_log import LabelLog, LabelRecord, Source
-from headgate.cache.labels import Label
-from headgate.cache.standing import Note, standing, takes_vote
 from headgate.cache.store.base import Store
 from headgate.cache.store.journal import Journal
 from headgate.cache.verdict import Entry, Hit, Near

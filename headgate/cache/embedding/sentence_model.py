@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.comparator import Comparator
-from headgate.cache.encoder import BertEncoder, Encoded, suits
+from headgate.cache.embedding.comparator import Comparator
+from headgate.cache.embedding.encoder import BertEncoder, Encoded, suits
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headgate.cache.sentence_model import Vector
+from headgate.cache.embedding.sentence_model import Vector
 
 _FIRST_TOKENS_S = 5000.0
 """Tokens a second, before any pass was timed."""

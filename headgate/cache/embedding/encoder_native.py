@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.encoder import MIDDLE, BertWeights, Dense, Floats
+from headgate.cache.embedding.encoder import MIDDLE, BertWeights, Dense, Floats
 
 _AVX2, _AVX512, _AMX = 1, 2, 3
 _INTERFACE = 5
@@ -170,7 +170,7 @@ class NativePass:
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels, loaded once; None where it was not compiled, or by another version."""
-    path = Path(__file__).with_name(f"_encoder{sysconfig.get_config_var('EXT_SUFFIX')}")
+    path = Path(__file__).parents[1] / f"_encoder{sysconfig.get_config_var('EXT_SUFFIX')}"
     try:
         kernel = ctypes.CDLL(str(path))
         if kernel.headgate_encoder_interface() != _INTERFACE:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headgate.cache.encoder import MIDDLE, BertWeights, Dense, Floats, Layer
+from headgate.cache.embedding.encoder import MIDDLE, BertWeights, Dense, Floats, Layer
 
 if TYPE_CHECKING:
     import torch

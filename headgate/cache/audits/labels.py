@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from headgate.cache.canonical import same_answer
+from headgate.cache.audits.canonical import same_answer
 
 LabelKind = Literal["identical", "canonical", "likelihood"]
 KINDS: tuple[LabelKind, ...] = ("identical", "canonical", "likelihood")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.encoder_native import instructions, library
+from headgate.cache.embedding.encoder_native import instructions, library
 
 Floats = NDArray[np.float32]
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from headgate.cache.comparator_native import LONGEST
-from headgate.cache.comparator_network import INT8, NAMES, Floats, Network, Unit
+from headgate.cache.embedding.comparator_native import LONGEST
+from headgate.cache.embedding.comparator_network import INT8, NAMES, Floats, Network, Unit
 
 MAX_TOKENS = LONGEST
 """Wordpieces of a text that are looked at; a longer text has no sketch and is not compared."""

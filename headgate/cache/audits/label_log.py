@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from headgate.cache.labels import LabelKind
+from headgate.cache.audits.labels import LabelKind
 from headgate.cache.store.journal import KEEP, Journal
 
 logger = logging.getLogger(__name__)

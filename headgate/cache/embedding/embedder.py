@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from headgate.cache.comparator import Comparator
-from headgate.cache.sentence_model import SentenceModel, Vector, identity
+from headgate.cache.embedding.comparator import Comparator
+from headgate.cache.embedding.sentence_model import SentenceModel, Vector, identity
 
 _Known = tuple[Vector, bytes]
 _Key = tuple[str, str]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.beginning import Beginnings
+from headgate.cache.embedding.truncation import Beginnings
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -208,12 +208,12 @@ class BertEncoder:
 
 def fastest(folder: Path) -> Pass:
     """The compiled pass where it can be used, torch otherwise."""
-    from headgate.cache.encoder_native import NativePass, instructions
+    from headgate.cache.embedding.encoder_native import NativePass, instructions
 
     weights = BertWeights.read(folder)
     if instructions() and NativePass.fits(weights):
         return NativePass(weights)
-    from headgate.cache.encoder_torch import TorchPass
+    from headgate.cache.embedding.encoder_torch import TorchPass
 
     return TorchPass(weights)
 
