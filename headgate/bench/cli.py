@@ -15,19 +15,21 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench import ceilings as limits
-from headgate.bench.adapters import adapters
-from headgate.bench.batch import batch
 from headgate.bench.cache.audit_report import audit
 from headgate.bench.cache.cli import cache
 from headgate.bench.checkpoints import SHAPES, model_folder
-from headgate.bench.context import context
 from headgate.bench.demo.command import demo
-from headgate.bench.draft import draft
-from headgate.bench.engine import EngineBench, Figure
+from headgate.bench.engine.adapters import adapters
+from headgate.bench.engine.context import context
+from headgate.bench.engine.draft import draft
+from headgate.bench.engine.grammar import grammar
+from headgate.bench.engine.restart import restarts
+from headgate.bench.engine.sampling import sampling
+from headgate.bench.engine.speed import EngineBench, Figure
+from headgate.bench.engine.start import start as start_once
+from headgate.bench.engine.workloads import Workload, decode, mixed, prefill
 from headgate.bench.faults.command import faults
-from headgate.bench.gateway import gateway
 from headgate.bench.gpu_check import gpu
-from headgate.bench.grammar import grammar
 from headgate.bench.options import (
     FILE_TO_WRITE,
     model_option,
@@ -42,15 +44,13 @@ from headgate.bench.peers.entrants import PEERS
 from headgate.bench.peers.process import EngineFailed
 from headgate.bench.proxy.command import proxy
 from headgate.bench.quality.command import quality
-from headgate.bench.redis_command import redis
-from headgate.bench.restart import restarts
+from headgate.bench.redis.command import redis
 from headgate.bench.routing.cli import routing
-from headgate.bench.sampling import sampling
-from headgate.bench.serve import alternated
+from headgate.bench.serving.batch import batch
+from headgate.bench.serving.gateway import gateway
+from headgate.bench.serving.serve import alternated
+from headgate.bench.serving.streams import streams
 from headgate.bench.soak.command import soak
-from headgate.bench.start import start as start_once
-from headgate.bench.streams import streams
-from headgate.bench.workloads import Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.settings import EngineSettings, ModelSpec

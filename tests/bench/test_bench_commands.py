@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.cli import bench
-from headgate.bench.engine import EngineBench, bytes_decoding, started
-from headgate.bench.serve import server
-from headgate.bench.servers import no_settings, without_settings
-from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
+from headgate.bench.engine.speed import EngineBench, bytes_decoding, started
+from headgate.bench.engine.workloads import Prompts, Workload, decode, mixed, prefill
+from headgate.bench.serving.serve import server
+from headgate.bench.serving.servers import no_settings, without_settings
 from headgate.engine.engine import Engine
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.model_info import ModelInfo
@@ -155,7 +155,7 @@ def test_adapters_bench_compares_rows_with_adapters_and_without(tiny_checkpoint:
 
 
 @pytest.mark.usefixtures("made_up_ceilings")
-@pytest.mark.parametrize(("command", "module"), [("grammar", "engine"), ("draft", "draft"), ("adapters", "adapters")])
+@pytest.mark.parametrize(("command", "module"), [("grammar", "speed"), ("draft", "draft"), ("adapters", "adapters")])
 def test_a_batch_is_decoded_together(
     command: str, module: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +166,7 @@ def test_a_batch_is_decoded_together(
             given.append(settings)
             super().__init__(settings, **others)
 
-    monkeypatch.setattr(f"headgate.bench.{module}.Engine", Noted)
+    monkeypatch.setattr(f"headgate.bench.engine.{module}.Engine", Noted)
     options = ["--model", str(tiny_checkpoint), "--weights", "native", "--batch", "70", "--new", "8", "--rounds", "1"]
     done = CliRunner().invoke(bench, [command, *options], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -198,7 +198,7 @@ def test_a_server_beside_the_engine_has_its_settings(tmp_path: Path, monkeypatch
         given.append(settings)
         yield SimpleNamespace(wait_until_ready=lambda: None)
 
-    monkeypatch.setattr("headgate.bench.serve.gateway", noted)
+    monkeypatch.setattr("headgate.bench.serving.serve.gateway", noted)
     settings = EngineSettings(device="cpu", kernels="reference", max_running=3, kv_bytes=1 << 24, prefix_cache=False)
     with server(tmp_path, "native", tmp_path, settings):
         assert EngineSettings(**given[0]["engine"]) == settings
@@ -254,7 +254,7 @@ def test_a_command_that_is_told_to_end_leaves_as_by_ctrl_c(monkeypatch: pytest.M
         assert signal.getsignal(signal.SIGTERM) != before, "the process would end at once"
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("headgate.bench.sampling.choose_kernels", told)
+    monkeypatch.setattr("headgate.bench.engine.sampling.choose_kernels", told)
     assert CliRunner().invoke(bench, ["sampling"]).exit_code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
 

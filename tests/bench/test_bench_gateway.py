@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.bench.gateway import figures_of
-from headgate.bench.http_load import Load
+from headgate.bench.serving.gateway import figures_of
+from headgate.bench.serving.http_load import Load
 
 
 def test_figures_are_medians_of_runs() -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from headgate.bench.ceilings import Ceilings, gpu_ceilings
 from headgate.bench.checkpoints import write_without_weights
 from headgate.bench.cli import bench
+from headgate.bench.engine.workloads import Workload, decode
 from headgate.bench.gpu.adapters import adapters_checked
 from headgate.bench.gpu.course import stages
 from headgate.bench.gpu.engine import engine_speed, kernel_shares, kernel_turns, workloads
@@ -35,8 +36,7 @@ from headgate.bench.gpu.sleep import start_and_sleep
 from headgate.bench.gpu.stages import Outcome, Stage, StageFailed, run_stages
 from headgate.bench.gpu_check import print_outcome
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
-from headgate.bench.serve import Comparison
-from headgate.bench.workloads import Workload, decode
+from headgate.bench.serving.serve import Comparison
 from headgate.engine.kernels.checks.inputs import Draw, Sizes
 from headgate.engine.kernels.checks.line import Line, relative_error
 from headgate.engine.kernels.checks.operations import kernel_checks
@@ -251,7 +251,7 @@ def test_streams_over_http_stand_beside_the_engine_with_the_same_settings(
         compared.extend(given)
         return Comparison(5, 1000.0, 950.0, 0.01, 0.1, 2.0, 0.3, 0.4, 0.5, 0.6)
 
-    monkeypatch.setattr("headgate.bench.serve.alternated", alternated)
+    monkeypatch.setattr("headgate.bench.serving.serve.alternated", alternated)
     (line,) = http_speed(tmp_path / "model", settings, tmp_path, streams=5, new=6, rounds=2)
     assert line.name == "5 streams"
     assert line.figures["lost"] == pytest.approx(0.05)

@@ -17,13 +17,13 @@ from click.testing import CliRunner
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import SHAPES
 from headgate.bench.cli import bench
+from headgate.bench.engine.workloads import Workload
 from headgate.bench.peers.entrants import PEERS, Entrant, entrants
 from headgate.bench.peers.footprint import Footprint
 from headgate.bench.peers.match import Match, play
 from headgate.bench.peers.process import EngineFailed, EngineProcess, ours
 from headgate.bench.peers.protocol import About, Round, Stopwatch
 from headgate.bench.peers.report import plot
-from headgate.bench.workloads import Workload
 from headgate.gateway import WAITING
 
 _ABOUT = About("x 1", "settings", 600_000_000, 2.0, "int8")

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.bench.cli import bench
-from headgate.bench.http_load import Load, Request, cores, load
 from headgate.bench.proxy.command import DIRECT, OURS, Figures, figures_of, table_of
 from headgate.bench.proxy.entrants import INSTALL
 from headgate.bench.proxy.mock import FLOOD_EVENTS
-from headgate.bench.servers import announced
+from headgate.bench.serving.http_load import Load, Request, cores, load
+from headgate.bench.serving.servers import announced
 
 
 def test_every_event_of_a_stream_is_counted(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.bench.cli import bench
-from headgate.bench.redis import Site, shown
+from headgate.bench.redis.measure import Site, shown
 
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not on the PATH")

@@ -1,6 +1,6 @@
 from click.testing import CliRunner
 
-from headgate.bench.sampling import sampling
+from headgate.bench.engine.sampling import sampling
 
 
 def test_times_every_kind_of_setting_by_both() -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.bench.cli import bench
-from headgate.bench.start import Start, start
+from headgate.bench.engine.start import Start, start
 from headgate.engine.demo import checkpoint
 
 

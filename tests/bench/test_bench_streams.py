@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.bench.streams import Memory
+from headgate.bench.serving.streams import Memory
 
 
 def test_a_stream_takes_what_the_server_grew_by() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.bench.engine import all_answered
+from headgate.bench.engine.speed import all_answered
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.chunk import Chunk
 from headgate.engine.engine import Engine

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.bench.engine import all_answered
+from headgate.bench.engine.speed import all_answered
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, EngineStopped, UnknownModel
 from headgate.engine.local import LocalModel

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.bench.engine import started
+from headgate.bench.engine.speed import started
 from headgate.cache.audits.canonical import same_answer
 from headgate.cache.audits.labels import KINDS, Calibration, LabelKind, Rate, by_likelihood, label
 from headgate.engine.demo.tasks import Sample, grade, variants

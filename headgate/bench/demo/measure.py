@@ -10,8 +10,8 @@ from pathlib import Path
 
 from headgate.bench import ceilings as limits
 from headgate.bench.ceilings import Ceilings
-from headgate.bench.engine import EngineBench
-from headgate.bench.workloads import decode
+from headgate.bench.engine.speed import EngineBench
+from headgate.bench.engine.workloads import decode
 from headgate.engine.demo import Name
 from headgate.engine.demo.tasks import FAMILIES, Sample
 from headgate.engine.engine import Engine

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from headgate.bench.faults.server import CONTENT, USAGE, FaultyServer, faulty_server, good
 from headgate.bench.faults.table import FAULTS, WHOLE, Fault
-from headgate.bench.servers import no_settings
+from headgate.bench.serving.servers import no_settings
 from headgate.gateway import keys
 from headgate.gateway.app import make_app
 from headgate.gateway.settings import Settings

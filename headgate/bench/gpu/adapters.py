@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from headgate.bench.adapters import write_adapter
-from headgate.bench.engine import EngineBench, Tokens, all_answered, started
+from headgate.bench.engine.adapters import write_adapter
+from headgate.bench.engine.speed import EngineBench, Tokens, all_answered, started
+from headgate.bench.engine.workloads import Workload
 from headgate.bench.gpu.engine import recorded
-from headgate.bench.workloads import Workload
 from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.request import Request

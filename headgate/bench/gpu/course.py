@@ -12,6 +12,7 @@ import torch
 
 from headgate.bench.ceilings import Ceilings, gpu_ceilings
 from headgate.bench.checkpoints import write_random, write_without_weights
+from headgate.bench.engine.workloads import Workload, decode
 from headgate.bench.gpu.adapters import adapters_checked
 from headgate.bench.gpu.engine import engine_speed, workloads
 from headgate.bench.gpu.flashinfer import prompt_attention
@@ -22,7 +23,6 @@ from headgate.bench.gpu.prompts import first_tokens
 from headgate.bench.gpu.sleep import start_and_sleep
 from headgate.bench.gpu.stages import Stage, StageFailed
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
-from headgate.bench.workloads import Workload, decode
 from headgate.engine.kernels.checks.fp8 import fp8_checks
 from headgate.engine.kernels.checks.inputs import Draw, Sizes
 from headgate.engine.kernels.checks.line import Line

@@ -13,8 +13,8 @@ import torch
 from torch._C._autograd import DeviceType
 
 from headgate.bench.ceilings import Ceilings
-from headgate.bench.engine import EngineBench, started
-from headgate.bench.workloads import Workload, decode
+from headgate.bench.engine.speed import EngineBench, started
+from headgate.bench.engine.workloads import Workload, decode
 from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.models.tensors import CheckpointTensors, Tensors

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headgate.bench.workloads import Prompts, Workload
+from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.engine.kernels.checks.line import Line
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from headgate.bench.engine.workloads import Workload
 from headgate.bench.gpu.stages import StageFailed
-from headgate.bench.workloads import Workload
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.settings import EngineSettings
 
@@ -35,7 +35,7 @@ def http_speed(
     if free is not None and free < needed:
         raise StageFailed(f"not run: two engines take {needed >> 30} GiB, and {free >> 30} GiB are free")
     try:
-        from headgate.bench.serve import alternated
+        from headgate.bench.serving.serve import alternated
         from headgate.gateway import app  # noqa: F401
     except ModuleNotFoundError as error:
         raise StageFailed(f"not run: the gateway's package {error.name} is not installed here") from None

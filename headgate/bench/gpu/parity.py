@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from headgate.bench.engine import all_answered, started
+from headgate.bench.engine.speed import all_answered, started
+from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.bench.gpu.engine import recorded
-from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.demo import checkpoint
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.kernels.choice import KernelSet

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headgate.bench.engine import Tokens, all_answered, started
+from headgate.bench.engine.speed import Tokens, all_answered, started
 from headgate.bench.gpu.engine import recorded
 from headgate.engine import prompt_steps
 from headgate.engine.engine import Engine

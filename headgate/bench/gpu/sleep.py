@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headgate.bench.engine import all_answered, started
+from headgate.bench.engine.speed import all_answered, started
 from headgate.bench.gpu.engine import recorded
 from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line

@@ -18,12 +18,12 @@ from rich.console import Console
 from headgate.bench import ceilings as limits
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_random
+from headgate.bench.engine.workloads import Workload
 from headgate.bench.output import write_json
 from headgate.bench.peers.entrants import entrants
 from headgate.bench.peers.match import Match, play
 from headgate.bench.peers.process import EngineFailed, module_command
 from headgate.bench.peers.report import plot, table
-from headgate.bench.workloads import Workload
 from headgate.engine.quant.linear import WeightFormat
 
 _BITS: Mapping[str, float] = {"native": 16, "int8": 8}

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 
 from headgate import __version__
-from headgate.bench.engine import EngineBench, started
+from headgate.bench.engine.speed import EngineBench, started
 from headgate.bench.peers.protocol import About, Prompts, Round, serve
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.quant.linear import WeightFormat

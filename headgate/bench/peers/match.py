@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.bench.peers.entrants import Entrant
 from headgate.bench.peers.process import EngineFailed, EngineProcess, ours
 from headgate.bench.peers.protocol import About, Refused, Round
-from headgate.bench.workloads import Prompts, Workload
 from headgate.gateway import WAITING
 
 

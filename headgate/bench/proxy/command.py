@@ -15,10 +15,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headgate.bench.http_load import Load, Request, cores, load
 from headgate.bench.options import FILE_TO_WRITE, peers_option
 from headgate.bench.output import write_json
 from headgate.bench.proxy.entrants import INSTALL, Entrant, headgate, litellm, mock, portkey, relay
+from headgate.bench.serving.http_load import Load, Request, cores, load
 
 OURS, RELAY, DIRECT = "headgate", "bare aiohttp", "no proxy"
 STREAMS = 64

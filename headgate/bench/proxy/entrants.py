@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.bench.servers import Server, announced, free_port, gateway, started
+from headgate.bench.serving.servers import Server, announced, free_port, gateway, started
 
 KEY = "sk-bench-key-0123456789"
 MODELS = ("fixed", "flood", "paced")

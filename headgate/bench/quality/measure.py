@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from headgate.bench.checkpoints import SHAPES, write_shape
-from headgate.bench.engine import started
+from headgate.bench.engine.speed import started
 from headgate.engine.demo.tasks import Sample
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from headgate.bench.ceilings import device_name
-from headgate.bench.engine import started
+from headgate.bench.engine.speed import started
 from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
 from headgate.bench.output import write_json
 from headgate.bench.routing.attack import Attacked, attack, defended, embedding_seconds, texts_only

@@ -22,7 +22,7 @@ from headgate.bench.checkpoints import write_shape
 from headgate.bench.routing.arrivals import Arrival, arrivals, families
 from headgate.bench.routing.load_report import LoadFigure, LoadTable
 from headgate.bench.routing.set_ups import SETUPS, SIGNALS, SLOW, Devices, SetUp, Variant
-from headgate.bench.servers import no_settings
+from headgate.bench.serving.servers import no_settings
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tasks import each_cell, grade

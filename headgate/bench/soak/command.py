@@ -19,10 +19,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headgate.bench.http_load import cores
 from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.output import write_json
-from headgate.bench.servers import Server, announced, gateway
+from headgate.bench.serving.http_load import cores
+from headgate.bench.serving.servers import Server, announced, gateway
 from headgate.bench.soak.looks import Look, Slope, growing, look, slope
 from headgate.bench.soak.traffic import ask, ask_new
 from headgate.gateway.teams.retries import WINDOW_S

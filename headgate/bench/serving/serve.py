@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from headgate.bench.engine import EngineBench, started
-from headgate.bench.servers import Server, gateway
-from headgate.bench.workloads import Prompts, Workload
+from headgate.bench.engine.speed import EngineBench, started
+from headgate.bench.engine.workloads import Prompts, Workload
+from headgate.bench.serving.servers import Server, gateway
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.settings import EngineSettings, ModelSpec
 
@@ -190,7 +190,7 @@ def run_streams(server: Server, prompts: Prompts, workload: Workload) -> Round:
     ]
     target = urlsplit(server.url)
     asked = {"host": target.hostname, "port": target.port, "path": "/v1/completions", "bodies": bodies}
-    command = [sys.executable, "-m", "headgate.bench.stream_client"]
+    command = [sys.executable, "-m", "headgate.bench.serving.stream_client"]
     clock = Clock(server.pid)
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
     if done.returncode:

@@ -47,7 +47,7 @@ def start(folder: Path, weights: WeightFormat, threads: int | None) -> Start:
     Raises:
         RuntimeError: the process failed; the message ends with what it said.
     """
-    command = [sys.executable, "-m", "headgate.bench.start", str(folder), weights, str(threads or 0)]
+    command = [sys.executable, "-m", "headgate.bench.engine.start", str(folder), weights, str(threads or 0)]
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -20,7 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as NoRedis
 
-from headgate.bench.servers import free_port, gateway
+from headgate.bench.serving.servers import free_port, gateway
 from headgate.engine.demo.tasks import generate
 
 Phase = Literal["before", "killed", "restarted"]

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.output import write_json
-from headgate.bench.redis import PHASES, SETTLE_S, FaultFigures, Shown, faults, shown, site
+from headgate.bench.redis.measure import PHASES, SETTLE_S, FaultFigures, Shown, faults, shown, site
 
 
 @click.command()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.bench.ceilings import Ceilings
-from headgate.bench.workloads import Prompts, Workload
+from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.engine.engine import Engine
 from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.opening import folder_tensors

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from headgate.bench import ceilings as limits
 from headgate.bench.checkpoints import model_folder
-from headgate.bench.draft_pair import write_pair
-from headgate.bench.engine import EngineBench, Timing, Tokens
+from headgate.bench.engine.draft_pair import write_pair
+from headgate.bench.engine.speed import EngineBench, Timing, Tokens
+from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.bench.options import at_once, model_option, weights_option
-from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.settings import ModelSpec

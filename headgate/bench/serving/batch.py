@@ -17,8 +17,8 @@ from rich.console import Console
 
 from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.output import at_share, table_of, write_json
-from headgate.bench.serve import server
-from headgate.bench.servers import Server
+from headgate.bench.serving.serve import server
+from headgate.bench.serving.servers import Server
 from headgate.engine.demo import checkpoint
 
 _CHAT = "/v1/chat/completions"

@@ -19,11 +19,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headgate.bench.http_load import Load, Request, cores, load
 from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.output import write_json
-from headgate.bench.servers import Server, announced
-from headgate.bench.servers import gateway as running_gateway
+from headgate.bench.serving.http_load import Load, Request, cores, load
+from headgate.bench.serving.servers import Server, announced
+from headgate.bench.serving.servers import gateway as running_gateway
 
 _KEY = "bench-key-0123456789"
 _BODY = json.dumps(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from headgate.bench.engine import EngineBench, started
-from headgate.bench.workloads import Workload
+from headgate.bench.engine.speed import EngineBench, started
+from headgate.bench.engine.workloads import Workload
 from headgate.engine.kv.tiers import TierStats
 from headgate.engine.settings import EngineSettings, ModelSpec
 

@@ -13,8 +13,8 @@ import click
 
 from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.output import write_json
-from headgate.bench.serve import server
-from headgate.bench.servers import Server
+from headgate.bench.serving.serve import server
+from headgate.bench.serving.servers import Server
 from headgate.engine.demo import checkpoint
 
 _MIB = 1024 * 1024

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from headgate.bench.output import at_share
-from headgate.bench.servers import Server
+from headgate.bench.serving.servers import Server
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"transfer-encoding: *chunked", re.IGNORECASE)

@@ -16,9 +16,9 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from headgate.bench.checkpoints import model_folder
-from headgate.bench.engine import EngineBench, Timing, Tokens
+from headgate.bench.engine.speed import EngineBench, Timing, Tokens
+from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.bench.options import at_once, model_option, weights_option
-from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine
 from headgate.engine.models.tensors import CheckpointTensors
 from headgate.engine.quant.linear import WeightFormat

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from headgate.bench import ceilings
 from headgate.bench.checkpoints import model_folder
-from headgate.bench.engine import EngineBench, started
+from headgate.bench.engine.speed import EngineBench, started
+from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.bench.options import at_once, model_option, weights_option
-from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.settings import ModelSpec
 from headgate.engine.text.answer_grammar import json_grammar

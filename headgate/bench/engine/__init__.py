@@ -1,0 +1,1 @@
+"""The engine alone: tokens in, tokens out, no HTTP."""

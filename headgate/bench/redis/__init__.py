@@ -1,0 +1,1 @@
+"""`headgate bench redis`: two gateways on one Redis."""

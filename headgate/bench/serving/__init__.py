@@ -1,0 +1,1 @@
+"""Servers under load: what HTTP, the gateway, batches and open streams take."""
