@@ -17,7 +17,7 @@ from headgate.engine.model_info import ModelInfo
 from headgate.engine.request import Finish
 from headgate.gateway.configuration.models import SleepSection
 from headgate.gateway.local.echo import Echo, echoed
-from headgate.gateway.local.output_parser import Spoken
+from headgate.gateway.local.output_parser import OutputParser
 from headgate.gateway.local.pictures import PictureDecoder
 from headgate.gateway.local.prompts import Prompt, prompt_of
 from headgate.gateway.local.sampling import check_vocabulary, sampling_params, temperature
@@ -253,7 +253,7 @@ class LocalDestination:
         await self.sleep.rouse()
         request = prepared.request
         finishes: list[Finish] = []
-        spoken = Spoken(request, self._model, prepared.prompt)
+        parser = OutputParser(request, self._model, prepared.prompt)
         echo: Echo | None = None
         if request.echo:
             try:
@@ -280,14 +280,14 @@ class LocalDestination:
                 prepared.prompt,
                 prepared.sampling,
                 n=request.n,
-                stop=spoken.stop,
+                stop=parser.stop,
                 tenant=principal.team,
                 weight=principal.policy.scheduling.weight,
                 priority=request.priority,
-                marked=spoken.marked,
+                marked=parser.marked,
                 grammar=prepared.grammar,
                 left=left,
-                complete=spoken.complete if spoken.bounded else None,
+                complete=parser.complete if parser.bounded else None,
                 draft=await self._draft(request.draft),
                 sights=prepared.sights(principal.team),
             )
@@ -296,7 +296,7 @@ class LocalDestination:
                     if delta.finish is not None:
                         finishes.append(delta.finish)
                     ended_early = False
-                    for chunk in spoken.chunks(delta):
+                    for chunk in parser.chunks(delta):
                         ended_early = bool((yield chunk)) or ended_early
                     if ended_early:
                         finishes.extend(await _ended(stream))
@@ -309,7 +309,7 @@ class LocalDestination:
             raise overloaded("The server is shutting down.") from None
         except UnknownModel:
             raise adapter_gone(self.id) from None
-        yield account(_outcome(finishes, spoken.reasoning_tokens))
+        yield account(_outcome(finishes, parser.reasoning_tokens))
 
     async def _whole(self, request: ChatRequest, read: Read | None) -> Prompt:
         """The prompt, from those that were read where it is among them. ApiError 400 where there can be none."""

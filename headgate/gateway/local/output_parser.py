@@ -18,7 +18,7 @@ _SHORT, _LETTERS = 9, string.ascii_letters + string.digits
 """What Mistral's chat templates take for the id of a call: just so many letters and digits."""
 
 
-class Spoken:
+class OutputParser:
     """Reads the choices of one answer."""
 
     def __init__(self, request: ChatRequest, model: LocalModel, prompt: Sequence[int]) -> None:

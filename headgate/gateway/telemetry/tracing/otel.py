@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from headgate import __version__
-from headgate.gateway.telemetry.stages import stages
 from headgate.gateway.telemetry.tracing import genai
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ class Trace:
         )
         if record.status >= 500:
             span.set_status(Status(StatusCode.ERROR))
-        for stage in stages(record):
+        for stage in _stages(record):
             child = self.tracing.tracer.start_span(
                 stage.name, self.context, start_time=self._began_ns + int(stage.start_s * 1e9)
             )
@@ -283,3 +282,29 @@ def _error(record: RequestRecord) -> str | None:
     if record.status < 400:
         return None
     return str(record.status) if record.error is None else record.error
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """From when to when, in seconds since the request came."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+def _stages(record: RequestRecord) -> Iterator[_Stage]:
+    """Those that the request came to: admit, cache, route, generate. What others did for it is not among them."""
+    total, opened = record.total_s, record.opened
+    admitted = total if record.admitted_s is None else record.admitted_s
+    yield _Stage("admit", 0.0, admitted)
+    if record.admitted_s is None or opened is None:
+        return
+    at = admitted
+    for name, took_s in (("cache", opened.looked_s), ("route", opened.planned_s)):
+        if took_s is not None:
+            end = min(at + took_s, total)
+            yield _Stage(name, at, end)
+            at = end
+    if opened.age_s is None:
+        yield _Stage("generate", at, total)

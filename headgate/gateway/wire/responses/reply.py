@@ -15,7 +15,7 @@ from headgate.gateway.wire import sse
 from headgate.gateway.wire.chat_reply import USED_TIERS, LogprobBody, logprobs_body
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.responses import body as body
+from headgate.gateway.wire.responses import body
 from headgate.gateway.wire.responses.request import TextConfig, TextFormat, ToRespond
 
 _CUT: dict[AnswerFinish, Literal["max_output_tokens", "content_filter"]] = {
