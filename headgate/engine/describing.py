@@ -10,28 +10,20 @@ from headgate.engine.kv.store import kv_bytes_per_token, kv_dtype, state_bytes
 from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.adapted import AdapterFacts
 from headgate.engine.models.generation import hand_over, sampling_defaults
-from headgate.engine.models.loader import LoadedDecoder
-from headgate.engine.settings import EngineSettings, ModelSpec
+from headgate.engine.reading import ReadModel
+from headgate.engine.settings import EngineSettings
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
 from headgate.engine.text.reasoning import thinks
-from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import tool_format
 
 
 def model_info(
-    spec: ModelSpec,
-    loaded: LoadedDecoder,
-    tokenizer: Tokenizer,
-    template: ChatTemplate,
-    settings: EngineSettings,
-    *,
-    context_length: int,
-    device: torch.device,
+    model: ReadModel, template: ChatTemplate, settings: EngineSettings, *, context_length: int, device: torch.device
 ) -> ModelInfo:
     """Of a model that takes so many tokens, on a device."""
-    decoder = loaded.decoder
-    thinking = thinks(template, tokenizer)
+    spec, loaded, decoder = model.spec, model.loaded, model.decoder
+    thinking = thinks(template, model.tokenizer)
     return ModelInfo(
         name=spec.name,
         path=str(spec.path),

@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.lane import Lane
-from headgate.engine.models.language_model import ModelShape
-from headgate.engine.settings import ModelSpec
-from headgate.engine.text.tokenizer import Tokenizer
+from headgate.engine.reading import ReadModel
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A model that is loaded."""
-
-    lane: Lane
-    shape: ModelShape
-    tokenizer: Tokenizer
-
-
-def have_drafted(spec: ModelSpec, served: Mapping[str, Served]) -> None:
-    """Have the model of this spec be drafted for by the one that it names, if it names one.
+def have_drafted(models: Sequence[ReadModel], lanes: Mapping[str, Lane]) -> None:
+    """Have each of these models be drafted for by the one that it names, if it names one. `lanes`: theirs, by name.
 
     Raises:
         CheckpointError: that one is not loaded or is the same, writes other tokens, or one of them keeps states, which
             cannot be taken back.
     """
-    if spec.drafter is None:
-        return
-    large, small = served[spec.name], served.get(spec.drafter)
-    told = f"the model '{spec.name}': its drafter '{spec.drafter}'"
-    if small is None or small is large:
-        others = ", ".join(f"'{name}'" for name in served if name != spec.name) or "none"
-        raise CheckpointError(f"{told} is no other loaded model; there are {others}")
-    if not small.tokenizer.same_tokens(large.tokenizer):
-        raise CheckpointError(f"{told} has another vocabulary; a drafter needs the same tokens under the same numbers")
-    for name, each in ((spec.name, large), (spec.drafter, small)):
-        if each.shape.state_shapes:
-            raise CheckpointError(f"{told} cannot draft: '{name}' is recurrent, and its state cannot be taken back")
-    small.lane.draft_for(large.lane, min(each.shape.vocab_size for each in (small, large)))
-    logger.info("%s drafts for %s", spec.drafter, spec.name)
+    for large in models:
+        name, drafter = large.spec.name, large.spec.drafter
+        if drafter is None:
+            continue
+        small = next((model for model in models if model.spec.name == drafter), None)
+        told = f"the model '{name}': its drafter '{drafter}'"
+        if small is None or small is large:
+            others = ", ".join(f"'{each}'" for each in lanes if each != name) or "none"
+            raise CheckpointError(f"{told} is no other loaded model; there are {others}")
+        if not small.tokenizer.same_tokens(large.tokenizer):
+            raise CheckpointError(
+                f"{told} has another vocabulary; a drafter needs the same tokens under the same numbers"
+            )
+        for model in (large, small):
+            if model.decoder.spec.state_shapes:
+                raise CheckpointError(
+                    f"{told} cannot draft: '{model.spec.name}' is recurrent, and its state cannot be taken back"
+                )
+        lanes[drafter].draft_for(lanes[name], min(model.decoder.spec.vocab_size for model in (large, small)))
+        logger.info("%s drafts for %s", drafter, name)

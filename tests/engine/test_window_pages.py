@@ -67,7 +67,7 @@ def serving(
         with serving(folder, settings, None, caplog, **spec) as model:
             settings = replace(settings, kv_bytes=blocks * settings.block_size * model.info.kv_bytes_per_token)
     engine = Engine(settings, **({} if clock is None else {"clock": clock}))
-    with caplog.at_level(logging.INFO, "headgate.engine.engine"):
+    with caplog.at_level(logging.INFO, "headgate.engine.assembly"):
         caplog.clear()
         engine.load(ModelSpec("m", folder, **{"dtype": "float32", "context_length": 512, **spec}))
         told = [record.getMessage() for record in caplog.records if "layers that see a window" in record.getMessage()]

@@ -20,6 +20,7 @@ from taped import taped
 from tiny_models import ARCHITECTURES, COMMON, write_tokenizer
 from triton_cases import in_the_interpreter, triton_kernels
 
+from headgate.engine import assembly
 from headgate.engine import engine as engines
 from headgate.engine.engine import Engine
 from headgate.engine.inputs import StepInputs
@@ -239,8 +240,8 @@ def test_an_engine_records_when_nobody_asks_and_decodes_a_step_ahead_of_that(
             return left
 
     monkeypatch.setattr(engines, "choose_kernels", lambda *_: KernelChoice(attending_kernels(), True, "interpreted"))
-    monkeypatch.setattr(engines, "recorder", lambda _: record)
-    monkeypatch.setattr(engines, "PromptSteps", partial(Noted, clock=float))
+    monkeypatch.setattr(assembly, "recorder", lambda _: record)
+    monkeypatch.setattr(assembly, "PromptSteps", partial(Noted, clock=float))
     settings = EngineSettings(
         device="cpu",
         max_running=3,
