@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.errors import lacks_memory
 from headgate.engine.inputs import Interrupt
 from headgate.engine.lane_adapters import LaneAdapters
 from headgate.engine.lane_counts import LaneCounts
-from headgate.engine.request import (
-    Delta,
-    ErrorCause,
-    Finish,
-    FinishReason,
-    PromptState,
-    Request,
-    TokenLogprob,
-    TokenScore,
-)
-from headgate.engine.runner import Probed, Runner, Sampled, Scored
+from headgate.engine.pace import Pace
+from headgate.engine.request import Delta, ErrorCause, Finish, FinishReason, Request
+from headgate.engine.runner import Found, Runner, Sampled, Scored
 from headgate.engine.scheduler import Scheduler
-from headgate.engine.seeing import Seeing, differs, wanted
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.drafter import Drafter
-from headgate.engine.speculation.proposing import Proposed, Proposing
+from headgate.engine.speculation.proposing import Proposing
 from headgate.engine.stats import ModelStats
+from headgate.engine.stepper import Stepper
 from headgate.engine.tally import Tally
 from headgate.engine.text.pictures import Sight, told_apart
 
 logger = logging.getLogger(__name__)
 
 _NOT_FINITE = "the model's logits are not finite"
-_MOST_STEPS = 64
-"""Most steps in a row. Blocks for as many tokens are taken beforehand."""
-_SHARE, _LONGEST_RUN_S = 20, 0.064
-"""Steps in a row may take so many times what it costs to decide about them and to report, up to the time: with hundreds
-of sequences that is as much as a large GPU's step, and takes the interpreter from those who write the tokens out."""
 
 
 class Lane:
@@ -59,9 +42,8 @@ class Lane:
         adapters: Mapping[str, str] | None = None,
         lookup: bool = False,
     ) -> None:
-        """`cpu_clock` gives the seconds that the calling thread has computed. `adapters`: models of this lane besides
-        the one that has it, in the order of their numbers from 1 on, and what changes when their files do. `lookup`:
-        see Proposing.
+        """`cpu_clock`: see Pace. `adapters`: models of this lane besides the one that has it, in the order of their
+        numbers from 1 on, and what changes when their files do. `lookup`: see Proposing.
         """
         self.adapters = LaneAdapters.of(adapters or {})
         self._held = 0
@@ -70,13 +52,10 @@ class Lane:
         self.sees = runner.seeing is not None
         """Whether prompts may have pictures."""
         self._clock = clock
-        self._cpu_clock = cpu_clock
-        self._deciding_s = 0.0  # of the last steps, around them
         self._eos_ids = frozenset(eos_ids)
         self._arrivals = 0
         self._counts = LaneCounts()
         self._noise = random.Random()
-        self._pace = math.inf  # seconds of a step, by the latest without proposed tokens
         self._proposing = Proposing(lookup=lookup)
         self._sequences: dict[str, list[Sequence]] = {}
         self._stalled = -1  # revision of the scheduler for which nothing can be computed before a load ends
@@ -85,6 +64,8 @@ class Lane:
             self._tiers.attach(runner.records())
         self.tally = Tally(context_length)
         """Distributions over what generates; may be read from another thread."""
+        self._pace = Pace(cpu_clock)
+        self._stepper = Stepper(scheduler, self._proposing, self._pace, self._counts, self.tally, clock)
         self.context_length = tables.longest(context_length)
         # Beside whatever is pinned the longest sequence fits, or it would wait forever.
         beside = tables.total_blocks - tables.most_blocks(self.context_length)
@@ -176,7 +157,7 @@ class Lane:
     def cancel(self, request_id: str, choice: int | None) -> list[Delta]:
         """End one choice, or all, of a request; nothing if they have ended already."""
         chosen = [s for s in self._sequences.get(request_id, []) if choice is None or s.choice == choice]
-        return [self._end(s, "cancelled") for s in chosen if not s.done]
+        return [self._ended(s, "cancelled") for s in chosen if not s.done]
 
     def unpin(self, request_id: str) -> list[Delta]:
         """Let go of the blocks that a request has pinned."""
@@ -238,7 +219,7 @@ class Lane:
     def cancel_background(self) -> list[Delta]:
         """End what nobody waits for."""
         waiting = [s for choices in self._sequences.values() for s in choices if s.background and not s.done]
-        return [self._end(s, "cancelled") for s in waiting]
+        return [self._ended(s, "cancelled") for s in waiting]
 
     def step(self, *, alone: bool = True, run_s: float = 0.0, interrupt: Interrupt | None = None) -> list[Delta]:
         """Compute one step; returns what it added. A step that raises fails its own sequences only; one that does not
@@ -249,74 +230,18 @@ class Lane:
         and to report; 0 for one step. Where steps take less, and nothing would be decided between them, several follow
         each other, unless `interrupt` is set meanwhile.
         """
-        entered = self._cpu_clock()
-        runner = self._runner
-        chunks = [] if runner is None else self._scheduler.schedule(alone=alone)
-        if runner is None or not chunks:
+        if self._runner is None:
+            return []
+        self._pace.begin()
+        stepped = self._stepper.step(self._runner, alone=alone, run_s=run_s, interrupt=interrupt or Interrupt())
+        if stepped is None:
             if self._tiers is not None and self._tiers.loading:
                 self._stalled = self._scheduler.revision
             return []
-        started = self._clock()
-        for chunk in chunks:
-            sequence = chunk.sequence
-            if sequence.started_at is None:
-                sequence.started_at = started
-                sequence.queue_s = started - sequence.submitted_at
-        sees, failed = False, list[Delta]()
-        if runner.seeing is not None and any(chunk.sequence.request.sights for chunk in chunks):
-            looking = self._cpu_clock()
-            chunks, failed = self._look(runner.seeing, chunks)
-            entered += self._cpu_clock() - looking
-            if not chunks:
-                return failed
-            sees, started = any(map(differs, chunks)), self._clock()
-        chunks, proposed = self._propose(chunks)
-        most, ahead, repeats = 1, 0, not proposed and not sees and runner.repeats(chunks)
-        if repeats:
-            ahead = runner.ahead(chunks)
-            if run_s:
-                run_s = max(run_s, min(_SHARE * self._deciding_s, _LONGEST_RUN_S))
-            most = self._scheduler.repeats(chunks, min(_MOST_STEPS, max(1, int(run_s / self._pace)) + ahead))
-        if self._tiers is not None:
-            self._tiers.save()
-        called = self._cpu_clock()
-        try:
-            sampled = runner.run(chunks, most, interrupt or Interrupt(), repeats=repeats)
-        except Exception as error:
-            short = lacks_memory(error)
-            if short and self._scheduler.shrink(chunks):
-                self._counts.short_steps += 1
-                logger.warning("a step of %d sequences does not fit the device's memory: %s", len(chunks), error)
-                return failed
-            logger.exception("a step of %d sequences failed", len(chunks))
-            self._counts.failed_steps += 1
-            cause: ErrorCause = "memory" if short else "fault"
-            return [
-                *failed,
-                *(self._fail(chunk.sequence, f"{type(error).__name__}: {error}", cause) for chunk in chunks),
-            ]
-        self._scheduler.room.fitted()
-        returned, now = self._cpu_clock(), self._clock()
-        counted = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) if most > 1 else 1
-        steps = counted or 1
-        self._proposing.see(chunks, proposed, steps, now - started)
-        if most > 1:
-            # Where nobody has a token, any of the blocks may have been written to, and has to be wiped.
-            chunks = self._scheduler.repeated(chunks, steps, min(most, steps + ahead) if counted else most)
-        self._account(chunks, steps, now - started)
-        if not proposed and not proposed.read:
-            self._pace = (now - started) / steps
-        for one in sampled:
-            if isinstance(one, Sampled):
-                one.sequence.tokens.extend(one.tokens)
-                self._proposing.follow(one, proposed)
-        # Logits may be broken by a proposed token; whether the answer's own are, the next step will show.
-        sampled = [s for s in sampled if not s.broken or s.sequence not in proposed.tokens]
-        # A sequence whose logits are broken must not share the blocks that broke them.
-        broken = {s.sequence for s in sampled if s.broken}
-        self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
-        deltas = [*failed, *(self._report(s, now) for s in sampled)]
-        self._deciding_s = called - entered + self._cpu_clock() - returned
+        deltas = [self._fail(lost.sequence, lost.error, lost.cause) for lost in stepped.lost]
+        if stepped.at is not None:
+            deltas += [self._report(found, stepped.at) for found in stepped.found]
+            self._pace.end()
         return deltas
 
     def prepare(self, *, idle: bool) -> bool:
@@ -340,72 +265,18 @@ class Lane:
         }
         assert listed == held, "the lane and the scheduler hold different sequences"
 
-    def _propose(self, chunks: list[Chunk]) -> tuple[list[Chunk], Proposed]:
-        """The step with proposed tokens, if there are any that it gains by.
-
-        None where the model keeps a state: it cannot be taken back to a token before those that do not hold.
-        """
-        if self._scheduler.tables.states is not None:
-            return chunks, Proposed()
-        room = self._scheduler.room.tokens - sum(chunk.count for chunk in chunks)
-        proposed = self._proposing.propose(chunks, room)
-        if not proposed:
-            return chunks, proposed
-        chunks = [
-            self._scheduler.draft(c, proposed.tokens[c.sequence]) if c.sequence in proposed.tokens else c
-            for c in chunks
-        ]
-        # There may be blocks for fewer of them.
-        return chunks, replace(proposed, tokens={c.sequence: c.drafted for c in chunks if c.drafted})
-
-    def _look(self, seeing: Seeing, chunks: list[Chunk]) -> tuple[list[Chunk], list[Delta]]:
-        """What of the step can be computed once one picture was looked at, if any has to be; whose picture cannot be
-        seen ends.
-
-        One, so that nobody waits for those of all others: a chunk with a second one ends before it. But all of them
-        where the model keeps states, which are to be copied at places that were decided on for the whole chunk.
-        """
-        whole = self._scheduler.tables.states is not None
-        seeing.begin()
-        found, failed, looked = list[Chunk](), list[Delta](), False
-        for chunk in chunks:
-            sequence, most = chunk.sequence, chunk.count
-            for sight in wanted(chunk):
-                if seeing.has(sight):
-                    continue
-                if looked and not whole:
-                    most = max(0, sight.start - chunk.start)
-                    break
-                looked = True
-                try:
-                    self._counts.looked(sequence, seeing.look(sight))
-                except Exception as error:
-                    logger.exception("a picture cannot be seen")
-                    cause: ErrorCause = "memory" if lacks_memory(error) else "fault"
-                    failed.append(self._fail(sequence, f"{type(error).__name__}: {error}", cause))
-                    break
-            if not sequence.done and most:
-                found.append(chunk if most == chunk.count else self._scheduler.cut(chunk, most))
-        return found, failed
-
-    def _account(self, chunks: list[Chunk], steps: int, seconds: float) -> None:
-        total = sum(chunk.count for chunk in chunks)
-        self.tally.stepped(total, steps)
-        if self._tiers is not None and steps == 1:
-            self._tiers.computed(total, seconds)
-        self._counts.stepped(chunks, total, steps, seconds)
-
-    def _report(self, found: Sampled | Probed | Scored, now: float) -> Delta:
+    def _report(self, found: Found, now: float) -> Delta:
         if isinstance(found, Sampled):
             return self._advance(found, now)
+        sequence, request = found.sequence, found.sequence.request
         if found.broken:
-            return self._fail(found.sequence, _NOT_FINITE)
-        if isinstance(found, Probed):
-            pin = found.sequence.request.pin
-            if pin and not self._scheduler.pin(found.sequence, self._most_pinned):
-                return self._end(found.sequence, "length")
-            return self._end(found.sequence, "stop", state=found.state)
-        return self._collect(found)
+            return self._fail(sequence, _NOT_FINITE)
+        if isinstance(found, Scored):
+            return self._collect(found)
+        if request.pin and not self._scheduler.pin(sequence, self._most_pinned):
+            return self._ended(sequence, "length")
+        finish = self._end(sequence, "stop")
+        return Delta(request.id, sequence.choice, queue_s=sequence.queue_s, finish=finish, state=found.state)
 
     def _advance(self, sampled: Sampled, now: float) -> Delta:
         sequence, tokens = sampled.sequence, tuple(sampled.tokens)
@@ -416,40 +287,38 @@ class Lane:
         if sequence.first_token_at is None:
             sequence.first_token_at = now
         self._counts.generated_tokens += len(tokens)
-        logprobs = tuple(sampled.logprobs)
+        finish = None
         if tokens[-1] in sequence.ends:
-            return self._end(sequence, "stop", tokens, logprobs)
-        if len(sequence.tokens) >= sequence.limit:
-            return self._end(sequence, "length", tokens, logprobs)
-        return Delta(sequence.request.id, sequence.choice, tokens, logprobs, queue_s=sequence.queue_s)
+            finish = self._end(sequence, "stop")
+        elif len(sequence.tokens) >= sequence.limit:
+            finish = self._end(sequence, "length")
+        logprobs = tuple(sampled.logprobs)
+        return Delta(sequence.request.id, sequence.choice, tokens, logprobs, queue_s=sequence.queue_s, finish=finish)
 
     def _collect(self, scored: Scored) -> Delta:
         sequence, request = scored.sequence, scored.sequence.request
         sequence.scores.extend(scored.scores)
-        if len(sequence.scores) == len(request.score):
-            return self._end(sequence, "stop", scores=scored.scores)
-        return Delta(request.id, sequence.choice, scores=scored.scores, queue_s=sequence.queue_s)
+        finish = self._end(sequence, "stop") if len(sequence.scores) == len(request.score) else None
+        return Delta(request.id, sequence.choice, scores=scored.scores, queue_s=sequence.queue_s, finish=finish)
 
     def _fail(self, sequence: Sequence, error: str, cause: ErrorCause = "fault") -> Delta:
-        delta = self._end(sequence, "error", error=error, cause=cause, discard=True)
+        delta = self._ended(sequence, "error", error, cause)
         level = logging.WARNING if cause == "grammar" else logging.ERROR
         logger.log(level, "request %s failed: %s", sequence.request.id, error)
         return delta
 
-    def _end(
-        self,
-        sequence: Sequence,
-        reason: FinishReason,
-        token_ids: tuple[int, ...] = (),
-        logprobs: tuple[TokenLogprob, ...] = (),
-        *,
-        scores: tuple[TokenScore, ...] = (),
-        state: PromptState | None = None,
-        error: str | None = None,
-        cause: ErrorCause | None = None,
-        discard: bool = False,
+    def _ended(
+        self, sequence: Sequence, reason: FinishReason, error: str | None = None, cause: ErrorCause | None = None
     ) -> Delta:
-        now = self._clock()
+        """The end of a sequence that no step has added anything to."""
+        finish = self._end(sequence, reason, error, cause)
+        return Delta(sequence.request.id, sequence.choice, queue_s=finish.queue_s, finish=finish)
+
+    def _end(
+        self, sequence: Sequence, reason: FinishReason, error: str | None = None, cause: ErrorCause | None = None
+    ) -> Finish:
+        """Let go of a sequence. What one with an error has computed is not found again."""
+        now, discard = self._clock(), error is not None
         self._proposing.end(sequence)
         freed = self._scheduler.remove(sequence, discard=discard)
         if discard and self._runner is not None:
@@ -459,22 +328,7 @@ class Lane:
             del self._sequences[sequence.request.id]
             if self.adapters.leaving and sequence.adapter not in self.adapters_needed:
                 self.adapters.left()
-        started = now if sequence.started_at is None else sequence.started_at
-        first = now if sequence.first_token_at is None else sequence.first_token_at
-        finish = Finish(
-            reason=reason,
-            prompt_tokens=sequence.prompt_length,
-            completion_tokens=0 if sequence.request.score else len(sequence.tokens) - sequence.prompt_length,
-            cached_tokens=sequence.cached,
-            queue_s=started - sequence.submitted_at,
-            prefill_s=first - started,
-            decode_s=now - first,
-            device_s=sequence.device_s,
-            accepted=0 if sequence.draft is None else sequence.draft.accepted,
-            rejected=0 if sequence.draft is None else sequence.draft.rejected,
-            error=error,
-            cause=cause,
-        )
+        finish = sequence.finish(reason, now, error, cause)
         if sequence.generates:
             self.tally.ended(finish)
-        return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, scores, finish.queue_s, finish, state)
+        return finish

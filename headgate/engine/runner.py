@@ -92,6 +92,9 @@ class Probed:
     broken: bool = False
 
 
+Found = Sampled | Scored | Probed
+
+
 class Runner:
     """Builds the step's inputs, runs the decoder, samples."""
 
@@ -189,9 +192,7 @@ class Runner:
             return True
         return any(steps.record_one(idle=idle) for steps in (self._ahead, self._prompts) if steps is not None)
 
-    def run(
-        self, chunks: Seq[Chunk], most: int, interrupt: Interrupt, *, repeats: bool
-    ) -> list[Sampled | Probed | Scored]:
+    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt, *, repeats: bool) -> list[Found]:
         """Compute the chunks, sample for those that end at their sequence's last known token, probe or score others.
 
         `repeats`: what that said of them. Where it holds, up to `most` steps follow each other, of which `ahead` are
@@ -267,7 +268,7 @@ class Runner:
             # After an illegal access all that CUDA is asked fails. Who must end because of a step still ends.
             logger.exception("%d blocks of a step that failed cannot be wiped", len(blocks))
 
-    def _decode(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
+    def _decode(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Found]:
         guides: dict[int, tuple[Guide, bool]] = {}
         for row, chunk in enumerate(chunks):
             guide = chunk.sequence.guide

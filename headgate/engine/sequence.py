@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from headgate.engine.kv.block_table import BlockTable
 from headgate.engine.kv.loading import Load
-from headgate.engine.request import Request, TokenScore
+from headgate.engine.request import ErrorCause, Finish, FinishReason, Request, TokenScore
 from headgate.engine.sampling.grammar import Guide
 from headgate.engine.sampling.processors import SamplingRow
 from headgate.engine.speculation.draft import Draft
@@ -157,3 +157,24 @@ class Sequence:
         self.load = None
         self.computed = 0
         self.preemptions += 1
+
+    def finish(
+        self, reason: FinishReason, now: float, error: str | None = None, cause: ErrorCause | None = None
+    ) -> Finish:
+        """The account of it as it ends."""
+        started = now if self.started_at is None else self.started_at
+        first = now if self.first_token_at is None else self.first_token_at
+        return Finish(
+            reason=reason,
+            prompt_tokens=self.prompt_length,
+            completion_tokens=0 if self.request.score else len(self.tokens) - self.prompt_length,
+            cached_tokens=self.cached,
+            queue_s=started - self.submitted_at,
+            prefill_s=first - started,
+            decode_s=now - first,
+            device_s=self.device_s,
+            accepted=0 if self.draft is None else self.draft.accepted,
+            rejected=0 if self.draft is None else self.draft.rejected,
+            error=error,
+            cause=cause,
+        )
