@@ -104,7 +104,7 @@ class _Computing:
             prompts = PromptSteps(decoder, store, sizes, most=most, longest=self.longest, record=record)
         if self.rows is not None and decoder.steps_on_device:
             decoding = AheadDecoder(decoder, store, self.rows, most=most, longest=self.longest, record=record)
-        return Runner(decoder, store, size, decoding, prompts)
+        return Runner(decoder, store, decoding, prompts)
 
 
 class Assembly:

@@ -7,12 +7,13 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
+from headgate.engine.found import Found, Sampled, Scored
 from headgate.engine.inputs import Interrupt
 from headgate.engine.lane_adapters import LaneAdapters
 from headgate.engine.lane_counts import LaneCounts
 from headgate.engine.pace import Pace
 from headgate.engine.request import Delta, ErrorCause, Finish, FinishReason, Request
-from headgate.engine.runner import Found, Runner, Sampled, Scored
+from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.drafter import Drafter

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from headgate.engine.chunk import Chunk
 from headgate.engine.errors import lacks_memory
+from headgate.engine.found import Found, Sampled
 from headgate.engine.inputs import Interrupt
 from headgate.engine.lane_counts import LaneCounts
 from headgate.engine.pace import Pace
 from headgate.engine.request import ErrorCause
-from headgate.engine.runner import Found, Runner, Sampled
+from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.seeing import Seeing, differs, wanted
 from headgate.engine.sequence import Sequence

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from headgate.engine.chunk import Chunk
+from headgate.engine.found import Probed, Sampled, Scored
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kv.disk import DiskTier
 from headgate.engine.kv.kinds import kv_tables
@@ -25,7 +26,6 @@ from headgate.engine.kv.window import Window
 from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, TokenScore
-from headgate.engine.runner import Probed, Sampled, Scored
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.verifier import holding

@@ -21,6 +21,7 @@ from headgate.engine.ahead import AheadDecoder
 from headgate.engine.chunk import Chunk
 from headgate.engine.engine import Engine
 from headgate.engine.errors import UnknownModel
+from headgate.engine.found import Sampled
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
@@ -29,7 +30,7 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.request import Finish, Request
-from headgate.engine.runner import Runner, Sampled
+from headgate.engine.runner import Runner
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sequence import Sequence as EngineSequence
 from headgate.engine.settings import EngineSettings, ModelSpec
@@ -202,7 +203,7 @@ def test_steps_on_rows_are_recorded_with_adapters_and_without(adapters: Adapters
         return step
 
     ahead = AheadDecoder(decoder, store, ReferenceRows(), most=2, longest=32, record=record)
-    runner = Runner(decoder, store, 4, ahead)
+    runner = Runner(decoder, store, ahead)
     tables = KVTables(32, 4, b"key")
     with torch.inference_mode():
         while runner.prepare(idle=True):

@@ -246,7 +246,7 @@ def recording(tiny_checkpoint: Path) -> tuple[Runner, KVStore, list[int]]:
         return step
 
     ahead = AheadDecoder(decoder, store, ReferenceRows(), most=5, longest=32, record=record)
-    return Runner(decoder, store, 4, ahead), store, recorded
+    return Runner(decoder, store, ahead), store, recorded
 
 
 def test_what_nobody_waits_for_is_prepared_in_memory_that_nobody_has(

@@ -35,7 +35,7 @@ def lane_of(decoder: Decoder, most: int) -> Lane:
     limits = Limits(max_step_tokens=most + 8, max_running=most, max_sequence_share=1.0)
     scheduler = Scheduler(KVTables(BLOCKS, BLOCK_SIZE, b"key", prefix_cache=False), limits)
     clock = count(0.0, 1.0).__next__
-    return Lane(scheduler, Runner(decoder, store, BLOCK_SIZE, ahead), context_length=LONGEST, eos_ids=(), clock=clock)
+    return Lane(scheduler, Runner(decoder, store, ahead), context_length=LONGEST, eos_ids=(), clock=clock)
 
 
 @pytest.fixture

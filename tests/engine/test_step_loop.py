@@ -19,6 +19,7 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 from headgate.engine.chunk import Chunk
 from headgate.engine.engine import Engine
 from headgate.engine.errors import EngineStopped, PromptTooLong, UnknownModel
+from headgate.engine.found import Sampled
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import Kernels
@@ -28,7 +29,6 @@ from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel
 from headgate.engine.loop import StepLoop
 from headgate.engine.request import Delta, Request
-from headgate.engine.runner import Sampled
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.settings import EngineSettings, ModelSpec

@@ -10,8 +10,9 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
 from headgate.engine.chunk import Chunk
+from headgate.engine.found import Sampled
 from headgate.engine.inputs import Interrupt
-from headgate.engine.runner import Runner, Sampled
+from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.odds import Odds, run

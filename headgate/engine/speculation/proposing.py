@@ -10,7 +10,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from headgate.engine.chunk import Chunk
-from headgate.engine.runner import Sampled
+from headgate.engine.found import Sampled
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.drafter import Drafter
 from headgate.engine.speculation.lookup import Lookup

@@ -6,6 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from headgate.engine.chunk import Chunk
+from headgate.engine.found import Sampled
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.cpu.kernels import CpuKernels
 from headgate.engine.kv.store import KVStore
@@ -13,7 +14,7 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.models.decoder import Decoder, DecoderWeights
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.request import Request
-from headgate.engine.runner import Runner, Sampled
+from headgate.engine.runner import Runner
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sequence import Sequence
@@ -44,7 +45,7 @@ class Sequences:
         spec = decoder.spec
         self.tables = KVTables(BLOCKS, BLOCK, b"key", prefix_cache=False)
         self.store = KVStore(spec, BLOCKS, BLOCK, decoder.dtype, torch.device("cpu"))
-        self.runner = Runner(decoder, self.store, BLOCK)
+        self.runner = Runner(decoder, self.store)
         self.interrupt = Interrupt()
         self.sequences = []
         for number, (sampling, grammar) in enumerate(zip(params, grammars or [None] * len(params), strict=True)):

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from headgate.engine.chunk import Chunk
 from headgate.engine.demo import checkpoint
+from headgate.engine.found import Sampled
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.whole_step import DecodeBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
-from headgate.engine.runner import Sampled
 from headgate.engine.sampling.params import SamplingParams
 
 STATUS = native_status()

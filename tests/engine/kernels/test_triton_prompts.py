@@ -95,7 +95,7 @@ class Site:
             assert isinstance(decoder, Decoder)
             self.steps = Counted(decoder, self.store, sizes, most=3, longest=LONGEST, record=record, clock=clock)
             self.steps.seen = []
-        runner = Runner(decoder, self.store, SIZE, prompts=self.steps)
+        runner = Runner(decoder, self.store, prompts=self.steps)
         tables = KVTables(BLOCKS, SIZE, b"k")
         names = {name: name for name in adapters or {}}
         self.lane = Lane(
