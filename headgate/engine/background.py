@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 
+from headgate.engine.kv.pins import Pins
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.sequence import Sequence
 
@@ -21,14 +22,14 @@ _RESERVE = 0.25
 class Background:
     """Queue and running set of one model's background sequences, in order of arrival."""
 
-    def __init__(self, tables: KVTables, max_running: int) -> None:
+    def __init__(self, tables: KVTables, pins: Pins, max_running: int) -> None:
+        """`pins`: what holds blocks that nobody runs in."""
         self.running: list[Sequence] = []
         """Those that hold blocks."""
         self.waiting: deque[Sequence] = deque()
         self.preemptions = 0
-        self.pinned = 0
-        """Blocks that nobody runs in and nobody can have."""
         self._tables = tables
+        self._pins = pins
         self._max_running = max_running
 
     def __len__(self) -> int:
@@ -123,7 +124,7 @@ class Background:
         cached = tables.attach_prefix(sequence.table, sequence.reusable)
         # Alone on the model one may use all of it, or a small pool would never get anything done.
         own = len(sequence.table.blocks) - sequence.table.gone
-        used = tables.free_blocks + own + self.pinned < tables.total_blocks
+        used = tables.free_blocks + own + self._pins.blocks < tables.total_blocks
         if not tables.fits(sequence.table, len(sequence.tokens), 0, _RESERVE if used else 0.0):
             tables.release(sequence.table, keep=False)
             return None

@@ -96,12 +96,12 @@ class Lane:
         running, waiting = self._scheduler.background.answering
         loading = 0 if self._tiers is None else self._tiers.loading  # who waited for them may be gone
         running += len(self._scheduler.running) + self._held
-        return running, waiting + max(self._scheduler.waiting_count, loading)
+        return running, waiting + max(len(self._scheduler.waiting), loading)
 
     @property
     def waiting(self) -> int:
         """Waiting sequences, background work aside; may be read from another thread."""
-        return self._scheduler.waiting_count
+        return len(self._scheduler.waiting)
 
     @property
     def stats(self) -> ModelStats:

@@ -55,7 +55,7 @@ class LaneCounts:
         tables, tiers = scheduler.tables, scheduler.tiers
         return ModelStats(
             running=len(scheduler.running),
-            waiting=scheduler.waiting_count,
+            waiting=len(scheduler.waiting),
             pending_tokens=scheduler.pending_tokens,
             kv_blocks_used=tables.total_blocks - tables.free_blocks,
             kv_blocks_total=tables.total_blocks,

@@ -24,7 +24,6 @@ Who waits is served in the order of `Shares`, tenant by tenant.
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Sequence as Seq
 from operator import attrgetter
 
@@ -39,9 +38,11 @@ from headgate.engine.limits import Limits, StepRoom
 from headgate.engine.sequence import Sequence
 from headgate.engine.shares import Shares
 from headgate.engine.speculation.lent import Lent
+from headgate.engine.waiting import Waiting
 
-Queue = tuple[int, str]
-"""Rank and tenant of those that wait behind each other."""
+_RANKS = (0, 1)
+_BLOCKS, _PAGES = attrgetter("blocks"), attrgetter("pages")
+"""Of a table: what it has for the tokens that it has room for."""
 
 
 class Scheduler:
@@ -58,11 +59,12 @@ class Scheduler:
         self.hit_tokens = 0
         self.running: list[Sequence] = []
         """In order of arrival."""
-        self.background = Background(tables, limits.max_running)
         self.pins = Pins(tables)
+        self.background = Background(tables, self.pins, limits.max_running)
         self.lent = Lent(tables)
-        self._waiting: dict[Queue, deque[Sequence]] = {}
         self._shares = Shares()
+        self.waiting = Waiting(self._shares)
+        """Those that are not admitted, or were preempted."""
         self._refused: tuple[Sequence, tuple[int, ...], int] | None = None
         self._revision = 0
         """Of what runs, waits and is computed; goes up after it has changed."""
@@ -72,16 +74,6 @@ class Scheduler:
     def revision(self) -> int:
         """Goes up with whatever may change what the next step is."""
         return self._revision + (0 if self.tiers is None else self.tiers.ended)
-
-    @property
-    def waiting(self) -> list[Sequence]:
-        """Sequences not admitted, or preempted."""
-        return [sequence for queue in self._waiting.values() for sequence in queue]
-
-    @property
-    def waiting_count(self) -> int:
-        """Number of waiting sequences; may be read from another thread, so it looks at a copy."""
-        return sum(len(queue) for queue in list(self._waiting.values()))
 
     @property
     def pending_tokens(self) -> int:
@@ -96,9 +88,8 @@ class Scheduler:
         return self._pending[1]
 
     def _lacking(self) -> int:
-        waiting = [sequence for queue in list(self._waiting.values()) for sequence in list(queue)]
         shares = self.tables.shares
-        gaps = [s.gap - (s.shareable if shares else 0) for s in (*list(self.running), *waiting)]
+        gaps = [s.gap - (s.shareable if shares else 0) for s in (*list(self.running), *self.waiting)]
         return sum(gap for gap in gaps if gap > 1)
 
     @property
@@ -109,7 +100,7 @@ class Scheduler:
     @property
     def quiet(self) -> bool:
         """Nothing runs and nothing waits but background work."""
-        return not self.running and not self._waiting
+        return not self.running and not self.waiting
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence behind its tenant's others, or behind the other background work."""
@@ -119,7 +110,7 @@ class Scheduler:
         if sequence.background:
             self.background.add(sequence)
             return
-        self._join(sequence).append(sequence)
+        self.waiting.add(sequence, self.running)
         self._revision += 1
 
     def schedule(self, *, alone: bool = True) -> list[Chunk]:
@@ -180,7 +171,7 @@ class Scheduler:
         admitted, nobody reaches his limit before the last step, and the blocks for all tokens are free. They are taken.
         """
         full = len(self.running) >= self.limits.max_running
-        if most < 2 or len(chunks) < len(self.running) or len(self.background) or (self._waiting and not full):
+        if most < 2 or len(chunks) < len(self.running) or len(self.background) or (self.waiting and not full):
             return 1
         for chunk in chunks:
             sequence = chunk.sequence
@@ -273,7 +264,7 @@ class Scheduler:
             sequence.admitted = False
             self.running.remove(sequence)
         else:
-            self._unqueue(sequence)
+            self.waiting.remove(sequence)
         self._revision += 1
         return self.tables.release(sequence.table, discard=discard)
 
@@ -282,27 +273,24 @@ class Scheduler:
         if not self.pins.add(sequence.request.id, sequence.table, most):
             return False
         sequence.table = self.tables.table(sequence.request.tenant)
-        self.background.pinned = self.pins.blocks
         return True
 
     def unpin(self, request_id: str) -> None:
         """Let go of them. Unknown ones are ignored."""
         self.pins.drop(request_id)
-        self.background.pinned = self.pins.blocks
         self._revision += 1
 
     def forget(self) -> None:
         """Nothing that was computed is there any more, and nothing is held of it. Nobody runs or waits."""
         self.pins.drop_all()
         self.lent.give_way()
-        self.background.pinned = 0
         self.tables.forget()
 
     def check(self) -> None:
         """Raise AssertionError when queues, running set and block tables disagree."""
-        waiting = self.waiting
+        waiting = [*self.waiting]
         assert len({id(s) for s in (*self.running, *waiting)}) == len(self.running) + len(waiting), "listed twice"
-        assert all(queue for queue in self._waiting.values()), "an empty queue is kept"
+        self.waiting.check()
         assert all(s.admitted and not s.done for s in self.running)
         assert not any(s.admitted or s.done or s.table.blocks or s.computed for s in waiting)
         assert [s.arrival for s in self.running] == sorted(s.arrival for s in self.running)
@@ -325,7 +313,7 @@ class Scheduler:
             return {}
         most = limits.knee_tokens if granted else limits.background_step_tokens
         most = min(most, self.room.tokens) - sum(granted.values())
-        return self.background.schedule(most, limits.max_running - len(granted), admit=not self._waiting)
+        return self.background.schedule(most, limits.max_running - len(granted), admit=not self.waiting)
 
     def _cover(self, window: Window, granted: dict[Sequence, int]) -> None:
         """Room for a step of each prompt: it entered with as much, but others may hold what it gave back since."""
@@ -354,7 +342,7 @@ class Scheduler:
         self.tables.release(sequence.table)
         sequence.reset()
         self.preemptions += 1
-        self._join(sequence).appendleft(sequence)
+        self.waiting.add(sequence, self.running, first=True)
 
     def _admit(self, rank: int) -> Sequence | None:
         """Admit the next ready sequence of the tenant that is furthest behind, if its known part fits the pool.
@@ -363,14 +351,12 @@ class Scheduler:
         """
         if len(self.running) >= self.limits.max_running:
             return None
-        queues = sorted(self._waiting, key=lambda q: (q[0], self._shares.time(q[1])))
-        for queue in queues:
-            while queue[0] <= rank and (sequence := next((s for s in self._waiting[queue] if s.ready), None)):
-                if self._enter(sequence):
-                    return sequence
-                if sequence.ready:
-                    # A prompt that lacks memory is not overtaken: running sequences end, and then it fits.
-                    return None
+        for sequence in self.waiting.ready(rank):
+            if self._enter(sequence):
+                return sequence
+            if sequence.ready:
+                # A prompt that lacks memory is not overtaken: running sequences end, and then it fits.
+                return None
         return None
 
     def _enter(self, sequence: Sequence) -> bool:
@@ -402,7 +388,7 @@ class Scheduler:
                 sequence.table = BlockTable(sequence.table.root)
                 return False
         self.tables.enter(sequence.table, known)
-        self._unqueue(sequence)
+        self.waiting.remove(sequence)
         if sequence.preemptions == 0:
             self.queried_tokens += sequence.prompt_length
             self.hit_tokens += cached
@@ -420,25 +406,3 @@ class Scheduler:
             granted[sequence] = already + count
             self._shares.charge(sequence.request, count)
         return count
-
-    def _join(self, sequence: Sequence) -> deque[Sequence]:
-        """The queue in which it is to wait."""
-        tenant, waiting = sequence.request.tenant, {tenant for _, tenant in self._waiting}
-        if tenant not in waiting:
-            self._shares.join(tenant, waiting, (s.request.tenant for s in self.running))
-        return self._waiting.setdefault(_queue(sequence), deque())
-
-    def _unqueue(self, sequence: Sequence) -> None:
-        queue = _queue(sequence)
-        self._waiting[queue].remove(sequence)
-        if not self._waiting[queue]:
-            del self._waiting[queue]
-
-
-_RANKS = (0, 1)
-_BLOCKS, _PAGES = attrgetter("blocks"), attrgetter("pages")
-"""Of a table: what it has for the tokens that it has room for."""
-
-
-def _queue(sequence: Sequence) -> Queue:
-    return sequence.rank, sequence.request.tenant
