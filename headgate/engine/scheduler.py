@@ -118,42 +118,11 @@ class Scheduler:
 
         `alone`: whether no other model's users want the device. Otherwise nothing runs that only has background work.
         """
-        budget = self.room.tokens
         granted: dict[Sequence, int] = {}
-
-        preemptions, size = self.preemptions, self.tables.block_size
-        ready = _BLOCKS if self.tables.pages is None else _PAGES
-        for sequence in list(self.running):
-            known = len(sequence.tokens)
-            if known - sequence.computed != 1 or not sequence.admitted:
-                continue
-            if len(granted) == budget:
-                break  # only where memory was short: the youngest wait
-            # Most tokens go into a block that is there; asking for each costs more than all the rest of this loop.
-            if known <= len(ready(sequence.table)) * size or self._make_room(sequence, granted, known):
-                granted[sequence] = 1
-        if self.tables.window is not None:
-            self._cover(self.tables.window, granted)
+        preemptions = self.preemptions
+        self._decode(granted)
         preempted = self.preemptions > preemptions
-        budget -= len(granted)
-        for sequence in granted:
-            self._shares.charge(sequence.request, 1)
-
-        cap = max(1, int(self.room.tokens * self.limits.max_sequence_share))
-        prompts: list[Sequence] = []
-        if len(granted) < len(self.running):
-            longer = (s for s in self.running if s.gap > 1)
-            prompts = sorted(longer, key=lambda s: (s.rank, self._shares.time(s.request.tenant), s.arrival))
-        for rank in _RANKS:
-            for sequence in prompts:
-                if sequence.rank == rank:
-                    budget -= self._grant(sequence, min(cap, budget), granted)
-            while budget > 0 and not preempted and (admitted := self._admit(rank)) is not None:
-                prompts.append(admitted)
-                budget -= self._grant(admitted, min(cap, budget), granted)
-        prompts.sort(key=lambda s: s.rank)
-        for sequence in prompts:
-            budget -= self._grant(sequence, budget, granted)
+        self._read(granted, admit=not preempted)
         if not preempted and len(self.background):
             granted |= self._fill(granted, alone=alone)
         self._revision += 1
@@ -305,6 +274,43 @@ class Scheduler:
             self.tiers.check()
             tables += self.tiers.tables
         self.tables.check(tables)
+
+    def _decode(self, granted: dict[Sequence, int]) -> None:
+        """The first of the order above: sequences that lack one token."""
+        budget, size = self.room.tokens, self.tables.block_size
+        ready = _BLOCKS if self.tables.pages is None else _PAGES
+        for sequence in list(self.running):
+            known = len(sequence.tokens)
+            if known - sequence.computed != 1 or not sequence.admitted:
+                continue
+            if len(granted) == budget:
+                break  # only where memory was short: the youngest wait
+            # Most tokens go into a block that is there; asking for each costs more than all the rest of this loop.
+            if known <= len(ready(sequence.table)) * size or self._make_room(sequence, granted, known):
+                granted[sequence] = 1
+        if self.tables.window is not None:
+            self._cover(self.tables.window, granted)
+        for sequence in granted:
+            self._shares.charge(sequence.request, 1)
+
+    def _read(self, granted: dict[Sequence, int], *, admit: bool) -> None:
+        """The second to the fourth: longer gaps of those that run and, with `admit`, of those that wait."""
+        budget = self.room.tokens - len(granted)
+        cap = max(1, int(self.room.tokens * self.limits.max_sequence_share))
+        prompts: list[Sequence] = []
+        if len(granted) < len(self.running):
+            longer = (s for s in self.running if s.gap > 1)
+            prompts = sorted(longer, key=lambda s: (s.rank, self._shares.time(s.request.tenant), s.arrival))
+        for rank in _RANKS:
+            for sequence in prompts:
+                if sequence.rank == rank:
+                    budget -= self._grant(sequence, min(cap, budget), granted)
+            while budget > 0 and admit and (admitted := self._admit(rank)) is not None:
+                prompts.append(admitted)
+                budget -= self._grant(admitted, min(cap, budget), granted)
+        prompts.sort(key=lambda s: s.rank)
+        for sequence in prompts:
+            budget -= self._grant(sequence, budget, granted)
 
     def _fill(self, granted: dict[Sequence, int], *, alone: bool) -> dict[Sequence, int]:
         """Background tokens for what the step has left."""
