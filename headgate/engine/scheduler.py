@@ -122,7 +122,9 @@ class Scheduler:
         preemptions = self.preemptions
         self._decode(granted)
         preempted = self.preemptions > preemptions
-        self._read(granted, admit=not preempted)
+        admit = not preempted and bool(self.waiting)
+        if admit or len(granted) < len(self.running):  # mostly all decode, and small models feel what is done beside
+            self._read(granted, admit=admit)
         if not preempted and len(self.background):
             granted |= self._fill(granted, alone=alone)
         self._revision += 1
@@ -305,7 +307,7 @@ class Scheduler:
             for sequence in prompts:
                 if sequence.rank == rank:
                     budget -= self._grant(sequence, min(cap, budget), granted)
-            while budget > 0 and admit and (admitted := self._admit(rank)) is not None:
+            while admit and budget > 0 and (admitted := self._admit(rank)) is not None:
                 prompts.append(admitted)
                 budget -= self._grant(admitted, min(cap, budget), granted)
         prompts.sort(key=lambda s: s.rank)
