@@ -112,10 +112,10 @@ def test_nobody_can_tell_that_a_small_model_drafts(
         assert scheduler.tables.free_blocks == scheduler.tables.total_blocks
 
 
-def drafted() -> tuple[Lane, Lane, MemoryModel]:
+def drafted(says: Callable[[Seq[int]], int] = following) -> tuple[Lane, Lane, MemoryModel]:
     """A large lane, the small one that drafts for it, and the latter's memory; with room for everybody."""
     large, _, _ = lane_of(WIDE, 20, context_length=CONTEXT)
-    small, _, memory = lane_of(WIDE, 20, context_length=CONTEXT)
+    small, _, memory = lane_of(WIDE, 20, context_length=CONTEXT, says=says)
     small.draft_for(large, 7)
     return large, small, memory
 
@@ -171,6 +171,28 @@ def test_those_who_want_fewer_tokens_than_others_are_drafted_for_as_well() -> No
     assert right > 20
     assert not wrong
     assert large.stats.steps < PLAIN // 2
+
+
+def test_a_small_model_that_is_wrong_is_hardly_asked_until_it_is_right() -> None:
+    wrong = True
+    large, _, _ = drafted(lambda tokens: (following(tokens) + wrong) % 7)
+
+    def tried(answers: int) -> int:
+        """Steps that checked what it proposed: none of it is an answer's, and each time its first token shows that."""
+        before, steps = sum(large.stats.guessed.get("model", (0, 0))), 0
+        for number in range(answers):
+            large.submit(asked(f"{before}-{number}"), 0.0)
+            while not large.idle:
+                large.step()
+                now = sum(large.stats.guessed.get("model", (0, 0)))
+                steps += now > before
+                before = now
+        return steps
+
+    first, later = tried(4), tried(40)
+    assert 0 < later / 40 < 1.5 < 10 < first / 4, "what it takes is nothing here, so that hardly any odds are too bad"
+    wrong = False
+    assert min(answered(large, asked(f"right-{number}"))[1] for number in range(20)) < 16, f"{PLAIN} without"
 
 
 def test_a_small_model_that_fails_is_not_asked_again() -> None:

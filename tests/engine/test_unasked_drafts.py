@@ -24,6 +24,7 @@ from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.speculation.lookup import Lookup
+from headgate.engine.speculation.odds import Odds, Prior
 
 NEW = 40
 PLAIN = EngineSettings(kernels="reference", block_size=4, prompt_lookup=False)
@@ -178,7 +179,7 @@ def test_what_was_said_before_changes_no_bit(tiny_checkpoint: Path) -> None:
 
 def test_the_latest_place_is_looked_up_first_in_the_answer_then_in_the_prompt() -> None:
     prompt = [1, 2, 3, 4, 9, 1, 2, 3, 5, 6]
-    lookup, tokens = Lookup(len(prompt)), [*prompt]
+    lookup, tokens = Lookup(len(prompt), Odds(1, 1), Odds(3, 1)), [*prompt]
 
     def said(*new: int) -> list[int]:
         tokens.extend(new)
@@ -195,7 +196,7 @@ def test_the_latest_place_is_looked_up_first_in_the_answer_then_in_the_prompt() 
 
 def test_it_is_trusted_as_far_as_it_was_right() -> None:
     prompt = [*range(20)] * 2
-    right, wrong = Lookup(len(prompt)), Lookup(len(prompt))
+    right, wrong = Lookup(len(prompt), Odds(1, 1), Odds(3, 1)), Lookup(len(prompt), Odds(1, 1), Odds(3, 1))
     right.follow([*prompt, *range(12)], 12)
     tokens = [*prompt]
     for at in range(12):
@@ -209,3 +210,22 @@ def test_it_is_trusted_as_far_as_it_was_right() -> None:
     assert wrong.left
     assert right.first > 0.5 > 0.2 > wrong.first
     assert right.expected(8) > 2 > 0.5 > wrong.expected(8)
+
+
+def test_what_is_known_of_earlier_answers_begins_those_after_them() -> None:
+    prior = Prior(3, 1)
+    for _ in range(10):
+        long, short = prior.begin(), prior.begin()
+        for _ in range(100):
+            long.see(so=True)
+        for _ in range(8):
+            short.see(so=False)
+    assert prior.begin().share == pytest.approx(0.5, abs=0.15), "a long answer counts no more than a short one"
+    for _ in range(20):
+        wrong = prior.begin()
+        for _ in range(8):
+            wrong.see(so=False)
+    assert prior.begin().share < 0.05
+    for _ in range(200):
+        prior.begin()
+    assert prior.begin().share > 0.5, "nothing was heard of it for long"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from headgate.engine.chunk import Chunk
 from headgate.engine.found import Sampled
@@ -15,7 +15,7 @@ from headgate.engine.inputs import Interrupt
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.sequence import Sequence
-from headgate.engine.speculation.odds import Odds, run
+from headgate.engine.speculation.odds import Odds, Prior, run
 
 _UNREAD = 32
 """Tokens that the small model may lack and still draft in the same step; more it reads before, in a step without."""
@@ -29,13 +29,13 @@ class Follower:
 
     sequence: Sequence
     """The small model's; its tokens are those of the large one's, then what was proposed last."""
+    odds: Odds
     agreed: int = 0
     """Leading tokens that both have."""
     left: int = 0
     """Tokens that may be proposed."""
     lost: bool = False
     """Whether the small model can say no more of it: it does not know a token, or what it made of them was broken."""
-    odds: Odds = field(default_factory=lambda: Odds(3, 1))
 
     @property
     def first(self) -> float:
@@ -65,6 +65,7 @@ class Drafter:
         self._tables, self._tiers, self._lent, self._runner = scheduler.tables, scheduler.tiers, scheduler.lent, runner
         self._context_length, self._vocab_size = context_length, vocab_size
         self._most = scheduler.limits.max_step_tokens
+        self._prior = Prior(3, 1)
         self._followers: dict[Sequence, Follower] = {}
         self._interrupt = Interrupt()
 
@@ -75,7 +76,7 @@ class Drafter:
             return None
         follower = self._followers.get(sequence)
         if follower is None:
-            follower = self._followers[sequence] = Follower(self._copy(sequence))
+            follower = self._followers[sequence] = Follower(self._copy(sequence), self._prior.begin())
         self._catch_up(follower, sequence.tokens)
         # Whoever has more to read than will be written gains nothing by it.
         worth = follower.unread <= max(_UNREAD, sequence.limit - len(sequence.tokens))

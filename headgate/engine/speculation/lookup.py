@@ -22,14 +22,16 @@ class Lookup:
 
     __slots__ = ("_first", "_found", "_further", "_place", "_prompt", "_text", "_tokens")
 
-    def __init__(self, prompt: int) -> None:
-        """`prompt`: length of the sequence's prompt."""
+    def __init__(self, prompt: int, first: Odds, further: Odds) -> None:
+        """`prompt`: length of the sequence's prompt. `first`: that a place which was found is right; `further`: that
+        one goes on being right.
+        """
         self._prompt = prompt
         self._tokens: Sequence[int] = ()
         self._text = ""  # of the prompt, made when it is first looked through
         self._place: int | None = None  # of the token that may come next
         self._found = False  # whether nothing but the tokens before it says so yet
-        self._first, self._further = Odds(1, 1), Odds(3, 1)
+        self._first, self._further = first, further
 
     @property
     def left(self) -> int:

@@ -14,6 +14,7 @@ from headgate.engine.found import Sampled
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.drafter import Drafter
 from headgate.engine.speculation.lookup import Lookup
+from headgate.engine.speculation.odds import Prior
 from headgate.engine.speculation.planner import Planner
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Proposing:
     def __init__(self, *, lookup: bool = False) -> None:
         """`lookup`: whether prompts and answers are looked through for what may follow."""
         self._lookup = lookup
+        self._first, self._further = Prior(1, 1), Prior(3, 1)  # of look-ups
         self._drafter: Drafter | None = None
         self._planner, self._model_planner = Planner(), Planner()
         self.counts: dict[str, tuple[int, int]] = {}
@@ -56,7 +58,7 @@ class Proposing:
     def begin(self, sequence: Sequence) -> None:
         """A sequence comes."""
         if self._lookup and sequence.draft is None and sequence.checkable:
-            sequence.lookup = Lookup(sequence.prompt_length)
+            sequence.lookup = Lookup(sequence.prompt_length, self._first.begin(), self._further.begin())
 
     def end(self, sequence: Sequence) -> None:
         """It has ended."""
