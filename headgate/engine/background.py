@@ -3,7 +3,8 @@
 A background sequence takes no part in the queues, the fair shares or the running set of the others. It is admitted
 only while nobody waits, while a part of the pool stays free, and into steps that users leave room in; a user who needs
 its blocks takes them, and it is computed again later. Its blocks are the first to be overwritten once it has ended, so
-that it does not push what users may ask for again out of the prefix cache.
+that it does not push what users may ask for again out of the prefix cache. What is lent for drafts it takes back as
+users do: they save some time, and it could wait for as long as another model has something to answer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import deque
 from headgate.engine.kv.pins import Pins
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.sequence import Sequence
+from headgate.engine.speculation.lent import Lent
 
 _RESERVE = 0.25
 """Part of the pool that background sequences leave free, unless one of them has the whole pool to itself."""
@@ -22,7 +24,7 @@ _RESERVE = 0.25
 class Background:
     """Queue and running set of one model's background sequences, in order of arrival."""
 
-    def __init__(self, tables: KVTables, pins: Pins, max_running: int) -> None:
+    def __init__(self, tables: KVTables, pins: Pins, lent: Lent, max_running: int) -> None:
         """`pins`: what holds blocks that nobody runs in."""
         self.running: list[Sequence] = []
         """Those that hold blocks."""
@@ -30,6 +32,7 @@ class Background:
         self.preemptions = 0
         self._tables = tables
         self._pins = pins
+        self._lent = lent
         self._max_running = max_running
 
     def __len__(self) -> int:
@@ -106,6 +109,8 @@ class Background:
 
     def _make_room(self, sequence: Sequence, granted: dict[Sequence, int], tokens: int) -> bool:
         while not self._tables.extend(sequence.table, tokens):
+            if self._lent.give_way():
+                continue
             victim = self.running[-1]
             granted.pop(victim, None)
             self.preempt(victim)
@@ -122,10 +127,9 @@ class Background:
             return None
         tables = self._tables
         cached = tables.attach_prefix(sequence.table, sequence.reusable)
-        # Alone on the model one may use all of it, or a small pool would never get anything done.
-        own = len(sequence.table.blocks) - sequence.table.gone
-        used = tables.free_blocks + own + self._pins.blocks < tables.total_blocks
-        if not tables.fits(sequence.table, len(sequence.tokens), 0, _RESERVE if used else 0.0):
+        while not (fits := self._fits(sequence)) and self._lent.give_way():
+            pass
+        if not fits:
             tables.release(sequence.table, keep=False)
             return None
         tables.enter(sequence.table, len(sequence.tokens))
@@ -133,3 +137,9 @@ class Background:
         sequence.admit(cached)
         insort(self.running, sequence, key=lambda s: s.arrival)
         return sequence
+
+    def _fits(self, sequence: Sequence) -> bool:
+        # Alone on the model one may use all of it, or a small pool would never get anything done.
+        tables, own = self._tables, len(sequence.table.blocks) - sequence.table.gone
+        used = tables.free_blocks + own + self._pins.blocks < tables.total_blocks
+        return tables.fits(sequence.table, len(sequence.tokens), 0, _RESERVE if used else 0.0)

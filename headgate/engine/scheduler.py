@@ -60,8 +60,8 @@ class Scheduler:
         self.running: list[Sequence] = []
         """In order of arrival."""
         self.pins = Pins(tables)
-        self.background = Background(tables, self.pins, limits.max_running)
         self.lent = Lent(tables)
+        self.background = Background(tables, self.pins, self.lent, limits.max_running)
         self._shares = Shares()
         self.waiting = Waiting(self._shares)
         """Those that are not admitted, or were preempted."""

@@ -85,7 +85,8 @@ def test_nobody_can_tell_that_a_small_model_drafts(
             sampling = SamplingParams(max_tokens=data.draw(st.integers(1, 40)), ignore_eos=True)
             tenant = data.draw(st.sampled_from(["a", "b"]))
             lane = pair.small if action == "small" else pair.large
-            pair.ask(lane, Request(f"{action}-{number}", "m", prompt, sampling, tenant=tenant))
+            priority = data.draw(st.sampled_from(["foreground", "background"])) if lane is pair.small else "foreground"
+            pair.ask(lane, Request(f"{action}-{number}", "m", prompt, sampling, tenant=tenant, priority=priority))
         elif action == "steps":
             for _ in range(data.draw(st.integers(1, 30))):
                 pair.step(pair.large, data.draw(st.sampled_from([0.0, 3.0])))
@@ -193,6 +194,27 @@ def test_a_small_model_that_is_wrong_is_hardly_asked_until_it_is_right() -> None
     assert 0 < later / 40 < 1.5 < 10 < first / 4, "what it takes is nothing here, so that hardly any odds are too bad"
     wrong = False
     assert min(answered(large, asked(f"right-{number}"))[1] for number in range(20)) < 16, f"{PLAIN} without"
+
+
+def test_background_work_takes_back_what_is_lent() -> None:
+    large, _, _ = lane_of(WIDE, 40, context_length=CONTEXT)
+    small, scheduler, _ = lane_of(WIDE, 16, context_length=CONTEXT)
+    small.draft_for(large, 7)
+    for number in range(3):
+        prompt = number + 1, *(1 + i * i % 3 for i in range(12))
+        large.submit(Request(f"r{number}", "m", prompt, SamplingParams(max_tokens=40, ignore_eos=True)), 0.0)
+    while scheduler.tables.free_blocks > 4:
+        large.step()
+    audit = Request("audit", "m", (1, 2) * 15, SamplingParams(max_tokens=9, ignore_eos=True), priority="background")
+    small.submit(audit, 0.0)
+    assert any(delta.token_ids for _ in range(3) for delta in small.step())
+    small.check()
+    before = large.stats.guessed["model"][0]
+    while not (large.idle and small.idle):
+        large.step()
+        small.step()
+        small.check()
+    assert large.stats.guessed["model"][0] > before, "there is drafting with what is left of the room"
 
 
 def test_a_small_model_that_fails_is_not_asked_again() -> None:
