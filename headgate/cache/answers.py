@@ -251,6 +251,7 @@ class AnswerCache:
         model: str,
         prompt_tokens: int,
         completion_tokens: int,
+        image_tokens: int = 0,
         device_s: float,
         vector: Vector | None,
         ttl: float,
@@ -267,6 +268,7 @@ class AnswerCache:
             model: id of the model that wrote them.
             prompt_tokens: tokens of the prompt.
             completion_tokens: tokens of all choices together.
+            image_tokens: those of the prompt's that stand for pictures.
             device_s: device seconds the generation took.
             vector: as the look-up gave it.
             ttl: seconds; 0 or less keeps nothing.
@@ -287,6 +289,7 @@ class AnswerCache:
             model=model,
             prompt_tokens=prompt_tokens,
             completion_tokens=completion_tokens,
+            image_tokens=image_tokens,
             device_s=device_s,
             created=now,
             expires=now + ttl,

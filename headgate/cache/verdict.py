@@ -48,6 +48,8 @@ class Entry(msgspec.Struct, frozen=True):
     """The text's wordpieces for the comparator, as `Comparator.pack` gives them; empty where there are none."""
     seal: bytes = b""
     """What the guards see in the text, as `guards.sealed` gives it; empty where it was not read."""
+    image_tokens: int = 0
+    """Of the prompt's tokens, those of its pictures. Entries of before they were counted have none."""
 
 
 class Hit(msgspec.Struct, frozen=True):

@@ -40,6 +40,7 @@ class Fields(msgspec.Struct):
     expires: float
     sketch: bytes
     seal: bytes
+    image_tokens: int
 
 
 SIZE = charge(entry("a"))

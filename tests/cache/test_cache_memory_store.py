@@ -142,7 +142,7 @@ async def test_a_row_that_is_used_again_has_nothing_of_the_entry_before() -> Non
 
 async def test_an_entry_comes_back_as_it_was_put() -> None:
     choices = (StoredChoice("é\n", "stop", (1, 70_000), b"\x01"), StoredChoice("", "length"))
-    item = Entry("k" * 32, "ä?", choices, "small", 20, 12, 0.25, 1e9 + 0.5, 2e9, bytes(range(256)))
+    item = Entry("k" * 32, "ä?", choices, "small", 20, 12, 0.25, 1e9 + 0.5, 2e9, bytes(range(256)), b"s", 9)
     store = MemoryStore(10**6, lambda: 0.0)
     await store.put(item, frozenset())
     assert await store.get(item.key) == item

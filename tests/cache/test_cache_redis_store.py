@@ -41,11 +41,19 @@ async def test_every_field_comes_back(open_store: Open) -> None:
         StoredChoice("Grüße, 世界 🎉\0\n", "stop", (0, 1, 2**31), bytes(range(256))),
         StoredChoice("", "length"),
     )
-    stored = Entry("k" * 32, "où? \u2028", choices, "org/model:1", 7, 2**40, 0.1 + 0.2, NOW - 0.125, NOW + 60.5)
+    times = NOW - 0.125, NOW + 60.5
+    stored = Entry("k" * 32, "où? \u2028", choices, "org/model:1", 7, 2**40, 0.1 + 0.2, *times, image_tokens=5)
     store = open_store()
     assert await store.get(stored.key) is None
     assert await store.put(stored, frozenset({"t"}))
     assert await store.get(stored.key) == stored
+
+
+async def test_an_entry_of_before_tokens_of_pictures_were_counted_has_none(open_store: Open, server: Redis) -> None:
+    older = msgspec.msgpack.decode(msgspec.msgpack.encode(entry("a")))
+    del older["image_tokens"]
+    server.set(f"{ANSWER}a", msgspec.msgpack.encode(older))
+    assert await open_store().get("a") == entry("a")
 
 
 async def test_two_stores_on_a_server_share_entries_replacements_and_deletions(open_store: Open) -> None:

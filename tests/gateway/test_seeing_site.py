@@ -83,6 +83,26 @@ async def test_a_chat_with_a_picture_is_answered_streamed_and_not(seeing_checkpo
         assert whole.usage.prompt_tokens > bare.usage.prompt_tokens, "its tokens count, as they are"
 
 
+async def test_tokens_of_pictures_are_told_apart_streamed_and_stored_too(seeing_checkpoint: Path) -> None:
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    async with seeing(seeing_checkpoint) as (client, _):
+
+        async def used(*parts: Any, **fields: Any) -> Any:
+            async with client.post("/v1/chat/completions", json=asked(*parts, **fields)) as reply:
+                if "stream" not in fields:
+                    return reply.headers["x-headgate-cache"], (await reply.json())["usage"]
+                events = [line for line in (await reply.text()).split("\n") if line.startswith("data: {")]
+                return reply.headers["x-headgate-cache"], json.loads(events[-1].removeprefix("data: "))["usage"]
+
+        text = (await used(LOOK))[1]
+        for fields, verdict in (({}, "miss"), ({}, "exact"), (options, "exact"), ({**options, "n": 2}, "miss")):
+            found, usage = await used(LOOK, shown(RED), shown(OTHER), **fields)
+            details = usage["prompt_tokens_details"]
+            assert found == verdict
+            assert details["image_tokens"] == usage["prompt_tokens"] - text["prompt_tokens"] > 2
+            assert details["text_tokens"] == text["prompt_tokens"] == text["prompt_tokens_details"]["text_tokens"]
+
+
 async def test_the_same_picture_is_found_again_and_another_never(seeing_checkpoint: Path) -> None:
     async with seeing(seeing_checkpoint) as (_, ai):
         for parts, verdict in (

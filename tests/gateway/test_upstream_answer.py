@@ -45,7 +45,7 @@ def test_text_and_account_of_several_choices() -> None:
     usage = {
         "prompt_tokens": 9,
         "completion_tokens": 4,
-        "prompt_tokens_details": {"cached_tokens": 3},
+        "prompt_tokens_details": {"cached_tokens": 3, "image_tokens": 6},
         "completion_tokens_details": {
             "reasoning_tokens": 2,
             "audio_tokens": 0,
@@ -58,7 +58,7 @@ def test_text_and_account_of_several_choices() -> None:
         reader, text("a"), text("x", 1), text("b"), event(index=1, delta={}, finish_reason="length"), STOP, account
     )
     assert (first.text, first.finish_reason, second.text, second.finish_reason) == ("ab", "stop", "x", "length")
-    assert reader.usage == Usage(9, 4, 3, reasoning_tokens=2, drafted_tokens=3, misdrafted_tokens=1)
+    assert reader.usage == Usage(9, 4, 3, reasoning_tokens=2, drafted_tokens=3, misdrafted_tokens=1, image_tokens=6)
     assert reader.pieces == 3
 
 

@@ -65,15 +65,15 @@ def test_a_stream_opens_with_the_role_and_finishes_each_choice_once() -> None:
 def test_usage_is_null_until_the_chunk_that_carries_it() -> None:
     reply = ChatReply(IDENTITY, request(include_usage=True))
     assert event(reply, Chunk(0, "x"))["usage"] is None
-    end = json.loads(reply.usage(Usage(5, 2, 4)))
+    end = json.loads(reply.usage(Usage(5, 2, 4, image_tokens=3)))
     assert end["choices"] == []
     assert end["usage"]["total_tokens"] == 7
     assert end["usage"]["prompt_tokens_details"] == {
         "cached_tokens": 4,
-        "text_tokens": 5,
+        "text_tokens": 2,
         "cache_write_tokens": 0,
         "audio_tokens": 0,
-        "image_tokens": 0,
+        "image_tokens": 3,
     }
     assert end["usage"]["completion_tokens_details"] == {
         "reasoning_tokens": 0,

@@ -26,7 +26,7 @@ _NOTE_BYTES = 64
 """Charged per note beside its own bytes."""
 
 _Choice = tuple[str, str, tuple[int, ...], bytes, bytes]
-_Fields = tuple[str, tuple[_Choice, ...], str, int, int, float, float, float, bytes, bytes]
+_Fields = tuple[str, tuple[_Choice, ...], str, int, int, float, float, float, bytes, bytes, int]
 
 
 def elapsed() -> float:
@@ -365,6 +365,7 @@ def _encode(entry: Entry) -> bytes | None:
         entry.expires,
         entry.sketch,
         entry.seal,
+        entry.image_tokens,
     )
     try:
         # Copied: what the encoder gives keeps the room it was written in, up to half as much again.

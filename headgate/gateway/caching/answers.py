@@ -194,6 +194,7 @@ class Answers:
             model=model,
             prompt_tokens=outcome.usage.prompt_tokens,
             completion_tokens=outcome.usage.completion_tokens,
+            image_tokens=outcome.usage.image_tokens,
             device_s=outcome.device_s,
             vector=found.vector,
             findable=question.findable and not cut,
@@ -274,7 +275,8 @@ def restore(entry: Entry) -> Restored:
     """The chunks and account of a stored answer. Usage is that of the generation; nothing waited or computed now."""
     chunks = tuple(_chunk(index, choice) for index, choice in enumerate(entry.choices))
     thought = sum(chunk.reasoning_tokens for chunk in chunks)
-    usage = Usage(entry.prompt_tokens, entry.completion_tokens, 0, reasoning_tokens=thought)
+    counts = entry.prompt_tokens, entry.completion_tokens, 0
+    usage = Usage(*counts, reasoning_tokens=thought, image_tokens=entry.image_tokens)
     return Restored(chunks, Outcome(usage, 0.0, 0.0))
 
 

@@ -272,7 +272,7 @@ class LocalDestination:
 
         def left(rest: Sequence[Finish]) -> None:
             if prepared.left is not None and (finishes or rest):
-                prepared.left(account(_outcome([*finishes, *rest])))
+                prepared.left(account(_outcome([*finishes, *rest], prepared.image_tokens)))
 
         try:
             stream = self._model.generate(
@@ -309,7 +309,7 @@ class LocalDestination:
             raise overloaded("The server is shutting down.") from None
         except UnknownModel:
             raise adapter_gone(self.id) from None
-        yield account(_outcome(finishes, parser.reasoning_tokens))
+        yield account(_outcome(finishes, prepared.image_tokens, parser.reasoning_tokens))
 
     async def _whole(self, request: ChatRequest, read: Read | None) -> Prompt:
         """The prompt, from those that were read where it is among them. ApiError 400 where there can be none."""
@@ -359,7 +359,7 @@ def _too_long(error: PromptTooLong, request: ChatRequest) -> ApiError:
     return context_exceeded(error.limit, error.prompt_tokens, None, request.prompt_field, at_least=error.at_least)
 
 
-def _outcome(finishes: list[Finish], reasoning_tokens: int = 0) -> Outcome:
+def _outcome(finishes: list[Finish], image_tokens: int, reasoning_tokens: int = 0) -> Outcome:
     if not finishes:
         raise ApiError(500, "The engine ended without an answer.", type="server_error", code="internal_error")
     # Choices share one prompt: it counts once, and what the first of them had to compute was not cached.
@@ -370,5 +370,6 @@ def _outcome(finishes: list[Finish], reasoning_tokens: int = 0) -> Outcome:
         reasoning_tokens=reasoning_tokens,
         drafted_tokens=sum(f.accepted for f in finishes),
         misdrafted_tokens=sum(f.rejected for f in finishes),
+        image_tokens=image_tokens,
     )
     return Outcome(usage, min(f.queue_s for f in finishes), sum(f.device_s for f in finishes))

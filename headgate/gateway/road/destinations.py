@@ -45,6 +45,11 @@ class Prepared(msgspec.Struct, frozen=True):
         """Tokens of the prompt, as far as they are known."""
         return len(self.prompt) or self.estimated_tokens
 
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of the prompt that stand for pictures."""
+        return 0 if self.shown is None else sum(sight.tokens for sight in self.shown.sights)
+
     def sights(self, team: str) -> tuple[Sight, ...]:
         """The pictures as the model takes them, under digests of the team's own: how soon one is seen must not tell
         what other teams have shown.

@@ -268,6 +268,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Tokens of the draft that were computed in vain: beside the completion's, where it is computed here."""
     beside_nano_usd: int = 0
     """What is paid beside tokens, in billionths of a dollar: by the request, the picture, the character, the second."""
+    image_tokens: int = 0
+    """Of the prompt's tokens, those of its pictures."""
 
 
 @dataclass(slots=True)

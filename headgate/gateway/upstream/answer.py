@@ -47,6 +47,7 @@ class _Choice(Struct):
 
 class _PromptDetails(Struct):
     cached_tokens: int | None = None
+    image_tokens: int | None = None
 
 
 class _CompletionDetails(Struct):
@@ -260,11 +261,12 @@ class AnswerReader:
             raise Failure("broken", f"sent log probabilities that cannot be read: {error}.") from None
 
     def _account(self, usage: _Usage) -> None:
-        cached = usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens
+        read = usage.prompt_tokens_details or _PromptDetails()
+        cached, images = read.cached_tokens or 0, read.image_tokens or 0
         details = usage.completion_tokens_details or _CompletionDetails()
         thought = details.reasoning_tokens or 0
         drafted, misdrafted = details.accepted_prediction_tokens or 0, details.rejected_prediction_tokens or 0
-        counts = usage.prompt_tokens, usage.completion_tokens or 0, cached or 0, thought, drafted, misdrafted
+        counts = usage.prompt_tokens, usage.completion_tokens or 0, cached, images, thought, drafted, misdrafted
         if min(counts) < 0:
             raise Failure("broken", "sent an account with negative counts.")
         if max(counts) > _MOST_TOKENS:
@@ -274,10 +276,11 @@ class AnswerReader:
         self.usage = Usage(
             usage.prompt_tokens,
             usage.completion_tokens or 0,
-            min(cached or 0, usage.prompt_tokens),
+            min(cached, usage.prompt_tokens),
             reasoning_tokens=thought,
             drafted_tokens=drafted,
             misdrafted_tokens=misdrafted,
+            image_tokens=min(images, usage.prompt_tokens),
         )
         if self._last is not None and self._single:
             # The account comes after the last chunk, whose copy in the cache is to know it.

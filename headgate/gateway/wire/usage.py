@@ -8,13 +8,15 @@ from headgate.gateway.road.request import Usage
 
 
 class PromptTokensDetails(Struct):
-    """`cached_tokens` were taken from the prefix cache instead of being computed. Writing to it costs nothing."""
+    """`cached_tokens` were taken from the prefix cache instead of being computed. Writing to it costs nothing.
+    `image_tokens` are those of pictures, as far as it is known.
+    """
 
     cached_tokens: int
     text_tokens: int
+    image_tokens: int
     cache_write_tokens: int = 0
     audio_tokens: int = 0
-    image_tokens: int = 0
 
 
 class CompletionTokensDetails(Struct):
@@ -46,7 +48,7 @@ def usage_body(usage: Usage) -> UsageBody:
         usage.prompt_tokens,
         usage.completion_tokens,
         usage.prompt_tokens + usage.completion_tokens,
-        PromptTokensDetails(usage.cached_tokens, usage.prompt_tokens),
+        PromptTokensDetails(usage.cached_tokens, usage.prompt_tokens - usage.image_tokens, usage.image_tokens),
         CompletionTokensDetails(
             usage.reasoning_tokens,
             usage.drafted_tokens,
