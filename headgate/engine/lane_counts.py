@@ -29,6 +29,8 @@ class LaneCounts:
     step_seconds: float = 0.0
     background_seconds: float = 0.0
     forward_before: float = 0.0
+    pictures: int = 0
+    picture_seconds: float = 0.0
 
     def stepped(self, chunks: Seq[Chunk], total: int, steps: int, seconds: float) -> None:
         """So many steps of these chunks, which have `total` tokens, took so many seconds: each has its share."""
@@ -45,6 +47,8 @@ class LaneCounts:
 
     def looked(self, sequence: Sequence, seconds: float) -> None:
         """A picture of the sequence was looked at for so many seconds."""
+        self.pictures += 1
+        self.picture_seconds += seconds
         self.step_seconds += seconds
         sequence.device_s += seconds
         if sequence.background:
@@ -53,6 +57,7 @@ class LaneCounts:
     def stats(self, scheduler: Scheduler, runner: Runner | None, guessed: Mapping[str, tuple[int, int]]) -> ModelStats:
         """Current figures; consistent to within one step when read from another thread. `guessed`: see Proposing."""
         tables, tiers = scheduler.tables, scheduler.tiers
+        pages = tables.pages
         return ModelStats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
@@ -74,6 +79,10 @@ class LaneCounts:
             background_preemptions=scheduler.background.preemptions,
             background_seconds=self.background_seconds,
             pinned_blocks=scheduler.pins.blocks,
+            kv_pages_used=0 if pages is None else pages.total - pages.free,
+            kv_pages_total=0 if pages is None else pages.total,
+            pictures=self.pictures,
+            picture_seconds=self.picture_seconds,
             guessed={**guessed},
             unrecorded=0 if runner is None else runner.unrecorded,
             tiers=None if tiers is None else tiers.stats,

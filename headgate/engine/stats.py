@@ -19,7 +19,7 @@ class ModelStats:
     kv_blocks_used: int
     kv_blocks_total: int
     kv_bytes: int
-    """Of these blocks; 0 while the model sleeps."""
+    """Of these blocks and of the pages; 0 while the model sleeps."""
     prefix_queries: int
     """Prompt tokens looked up in the prefix cache."""
     prefix_hits: int
@@ -42,6 +42,13 @@ class ModelStats:
     """Background work's share of the step time, by tokens computed."""
     pinned_blocks: int
     """Blocks of prompts that stay in the prefix cache."""
+    kv_pages_used: int = 0
+    kv_pages_total: int = 0
+    """What layers with a window have instead of blocks, where the others see all."""
+    pictures: int = 0
+    """Pictures looked at."""
+    picture_seconds: float = 0.0
+    """Of the step time, in which they were."""
     unrecorded: int = 0
     """Sizes of decode steps that are still to be recorded as CUDA graphs."""
     guessed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -51,5 +58,5 @@ class ModelStats:
 
     @property
     def kv_usage(self) -> float:
-        """Share of the KV cache that sequences hold, 0 to 1."""
-        return self.kv_blocks_used / self.kv_blocks_total
+        """Share of the KV cache that sequences hold, 0 to 1: of its blocks or of its pages, whatever is fuller."""
+        return max(self.kv_blocks_used / self.kv_blocks_total, self.kv_pages_used / max(1, self.kv_pages_total))

@@ -159,12 +159,15 @@ def test_who_is_preempted_sees_again(mistral: Path) -> None:
 def test_a_step_looks_at_one_picture(mistral: Path) -> None:
     with serving(mistral, EngineSettings(prefix_cache=False)) as model:
         asked, same = look(model, TWO, WIDE, TALL), look(model, TWO, OTHER, OTHER)
-        for each, steps in ((asked, 2), (asked, 1), (same, 1)):
+        for each, steps, looks in ((asked, 2, 2), (asked, 1, 0), (same, 1, 1)):
             before = model.stats()
             asyncio.run(write(model, each, 1))
             after = model.stats()
             assert after.steps - before.steps == steps
             assert after.prompt_tokens - before.prompt_tokens == len(each[0])
+            assert after.pictures - before.pictures == looks
+            took = after.picture_seconds - before.picture_seconds
+            assert (0 < took < after.step_seconds - before.step_seconds) if looks else took == 0
 
 
 @pytest.mark.parametrize("kind", ["mistral", "qwen"])

@@ -372,6 +372,17 @@ def test_the_step_in_one_call_writes_to_no_page_that_is_not_there(
         assert written == ([] if raises else [0, 4, 5, 6, 7] if layer.paged else [0, 1, 2, 3, 12])
 
 
+def test_a_cache_is_as_full_as_its_blocks_or_its_pages_whatever_is_fuller() -> None:
+    # A prompt of 45 tokens has blocks for all of it, and when 40 of them are read the pages of the last six.
+    for blocks, full in ((100, 2 / 14), (13, 12 / 13)):
+        limits = Limits(max_step_tokens=8, max_running=2)
+        lane, _, _ = lane_of(limits, blocks, context_length=blocks * 4, window=6, pages=14)
+        lane.submit(Request("r", "m", (1,) * 45, SamplingParams(max_tokens=1)), 0.0)
+        for _ in range(5):
+            lane.step()
+        assert lane.stats.kv_usage == full
+
+
 def test_pinned_prompts_leave_pages_for_others() -> None:
     limits = Limits(max_step_tokens=8, max_running=2, pinned_share=0.5)
     lane, scheduler, _ = lane_of(limits, 100, context_length=100, window=6, pages=14)

@@ -256,7 +256,7 @@ class Engine:
     )
     BACKGROUND = GaugeFamily("headgate_background_requests", "Sequences nobody waits for.", ("model",))
     PINNED = GaugeFamily("headgate_pinned_tokens", "Tokens of pinned prompts in the prefix cache.", ("team", "model"))
-    KV_USAGE = GaugeFamily("headgate_kv_cache_usage_ratio", "Share of the KV blocks that sequences hold.", ("model",))
+    KV_USAGE = GaugeFamily("headgate_kv_cache_usage_ratio", "Share of the KV cache that sequences hold.", ("model",))
     KV_BLOCKS = GaugeFamily("headgate_kv_cache_blocks", "KV blocks that there are.", ("model",))
     KV_BYTES = GaugeFamily("headgate_kv_cache_bytes", "Bytes kept for KV blocks; 0 while the model sleeps.", ("model",))
     ASLEEP = GaugeFamily(
@@ -304,6 +304,12 @@ class Engine:
     )
     FAILED_STEPS = CounterFamily("headgate_failed_steps_total", "Steps that failed the requests in them.", ("model",))
     STEP_SECONDS = CounterFamily("headgate_step_seconds_total", "Time spent in steps.", ("model",))
+    PICTURES = CounterFamily(
+        "headgate_pictures_total", "Pictures looked at; one whose sight is still kept is not.", ("model",)
+    )
+    PICTURE_SECONDS = CounterFamily(
+        "headgate_picture_seconds_total", "Part of the time in steps for looking at pictures.", ("model",)
+    )
     GUESSED = CounterFamily(
         "headgate_guessed_tokens_total",
         "Tokens that steps checked unasked: what was said before (`prompt`) or what a small model says (`model`), "

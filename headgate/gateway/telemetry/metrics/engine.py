@@ -28,6 +28,8 @@ _FIGURES: tuple[tuple[ValueFamily, Callable[[ModelStats], float]], ...] = (
     (Engine.SHORT_STEPS, lambda s: s.short_steps),
     (Engine.FAILED_STEPS, lambda s: s.failed_steps),
     (Engine.STEP_SECONDS, lambda s: s.step_seconds),
+    (Engine.PICTURES, lambda s: s.pictures),
+    (Engine.PICTURE_SECONDS, lambda s: s.picture_seconds),
     (Engine.BACKGROUND_SECONDS, lambda s: s.background_seconds),
 )
 

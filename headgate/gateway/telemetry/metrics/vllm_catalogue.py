@@ -19,7 +19,7 @@ class Vllm:
     WAITING = GaugeFamily(
         "vllm:num_requests_waiting", "Sequences waiting for room, without what nobody waits for.", _LABELS
     )
-    KV_USAGE = GaugeFamily("vllm:kv_cache_usage_perc", "Share of KV blocks in use; 1 is all of them.", _LABELS)
+    KV_USAGE = GaugeFamily("vllm:kv_cache_usage_perc", "Share of the KV cache in use; 1 is all of it.", _LABELS)
     PREFIX_QUERIES = CounterFamily(
         "vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", _LABELS
     )
