@@ -42,6 +42,7 @@ from headgate.gateway.telemetry.metrics.audits import AuditCollector
 from headgate.gateway.telemetry.metrics.registry import Metrics
 from headgate.gateway.telemetry.metrics.remembered import Remembers
 from headgate.gateway.telemetry.metrics.routes import BreakerCollector
+from headgate.gateway.telemetry.metrics.server import PictureCollector
 from headgate.gateway.telemetry.metrics.upstreams import UpstreamCollector
 from headgate.gateway.upstream.pool import Upstreams
 from headgate.routing.classes import TaskClassifier
@@ -224,6 +225,7 @@ class Loader:
         tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
         models = self._engine.models
         pictures = PictureDecoder(PictureLimits.of(settings.server))
+        self._metrics.registry.register(PictureCollector(lambda: pictures.nbytes))
         local = [
             LocalDestination(models[m.id], lacks=m.lacks, sleep=m.sleep, pictures=pictures) for m in settings.local
         ]

@@ -400,8 +400,10 @@ async def test_prepared_pictures_are_bounded_and_go_with_their_answers(seeing_ch
         assert caught.value.status_code == 503
         assert "retry-after" in caught.value.response.headers
         await ai.chat.completions.create(**asked(LOOK))
+        assert (await gauges(client))["headgate_picture_bytes"] > 0
         await stream.close()
         await until(client, lambda found: found["headgate_requests_running"] == 0)
+        await until(client, lambda found: found["headgate_picture_bytes"] == 0)
         await ai.chat.completions.create(**asked(LOOK, shown(OTHER)))
 
 

@@ -354,6 +354,11 @@ class Server:
     REMEMBERED_RATIO = GaugeFamily(
         "headgate_remembered_ratio", "What part of its bound a store takes; when it is full, the oldest go.", ("store",)
     )
+    PICTURE_BYTES = GaugeFamily(
+        "headgate_picture_bytes",
+        "Memory of pictures as models of this process take them, until their answers are whole; "
+        "`server.max_picture_bytes` bounds it.",
+    )
     BLOCKS = GaugeFamily("headgate_python_blocks", "Blocks of memory that Python's objects take.")
     LOG_LINES_DROPPED = CounterFamily(
         "headgate_log_lines_dropped_total",

@@ -70,6 +70,20 @@ class ServerCollector(Scraped):
         return self._config
 
 
+class PictureCollector(Scraped):
+    """What pictures take."""
+
+    families = (Server.PICTURE_BYTES,)
+
+    def __init__(self, taken: Callable[[], int]) -> None:
+        """`taken`: bytes of those that models are shown now."""
+        self._taken = taken
+
+    def collect(self) -> Iterator[Metric]:
+        """One figure."""
+        yield Server.PICTURE_BYTES.of(self._taken())
+
+
 def watch_process(registry: CollectorRegistry) -> None:
     """CPU, memory, open files and garbage collection of this process, under Prometheus' usual names."""
     ProcessCollector(registry=registry)
