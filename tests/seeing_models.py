@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import transformers
-from tiny_models import COMMON, EYES, write_tokenizer
+from tiny_models import COMMON, DEEP_EYES, EYES, QWEN3_VL, QWEN3_VL_MOE, write_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
 DELTA = {
@@ -23,6 +23,7 @@ PATCHES = {
     **{"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2},
     "size": {"shortest_edge": 56 * 56, "longest_edge": 112 * 112},
 }
+LARGER_PATCHES = {**PATCHES, "patch_size": 16, "size": {"shortest_edge": 64 * 64, "longest_edge": 128 * 128}}
 MARKS = ["[IMG]", "[IMG_BREAK]", "[IMG_END]", "<img>", "</img>"]
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
@@ -127,6 +128,16 @@ SEEING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "tie_word_embeddings": False,
         },
         PATCHES,
+    ),
+    "qwen3_vl": (
+        "Qwen3VLConfig",
+        {"text_config": QWEN3_VL, "vision_config": DEEP_EYES, "tie_word_embeddings": False},
+        LARGER_PATCHES,
+    ),
+    "qwen3_vl_moe": (
+        "Qwen3VLMoeConfig",
+        {"text_config": QWEN3_VL_MOE, "vision_config": DEEP_EYES, "tie_word_embeddings": True},
+        LARGER_PATCHES,
     ),
     "qwen3_5": (
         "Qwen3_5Config",

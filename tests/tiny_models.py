@@ -148,6 +148,17 @@ EYES = {
     **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},
     **{"image_size": 28, "patch_size": 14},
 }
+QWEN3_VL: dict[str, Any] = {
+    "head_dim": 32,
+    "rope_parameters": {
+        **{"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5], "mrope_interleaved": True},
+    },
+}
+QWEN3_VL_MOE = {**QWEN3_VL, **EXPERTS, "moe_intermediate_size": 40, "mlp_only_layers": [0]}
+DEEP_EYES = {
+    **{"depth": 3, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64},
+    **{"patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 2]},
+}
 # Those that see, of which the engine reads the part that writes.
 SEEING: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3-seeing": (
@@ -185,6 +196,14 @@ SEEING: dict[str, tuple[str, dict[str, Any]]] = {
                 "fullatt_block_indexes": [0],
             },
         },
+    ),
+    "qwen3_vl": (
+        "Qwen3VLConfig",
+        {"text_config": {**COMMON, **QWEN3_VL}, "vision_config": DEEP_EYES, "tie_word_embeddings": True},
+    ),
+    "qwen3_vl_moe": (
+        "Qwen3VLMoeConfig",
+        {"text_config": {**COMMON, **QWEN3_VL_MOE}, "vision_config": DEEP_EYES, "tie_word_embeddings": False},
     ),
     "mistral3": (
         "Mistral3Config",

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from seeing_models import SEEING, write_seeing
+from tiny_models import DEEP_EYES
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from headgate.engine.engine import Engine
@@ -87,8 +88,8 @@ class Oracle:
         options = {"mistral3": {"patch_size": {"height": 28, "width": 28}}, "internvl": {"crop_to_patches": True}}
         self._options = options.get(self._model.config.model_type, {})
 
-    def likeliest(self, prompt: Sequence[int], pictures: Sequence[Picture], told: list[int]) -> list[int]:
-        """As `greedy_oracle.likeliest`, with all of the pictures processed together."""
+    def logits(self, prompt: Sequence[int], pictures: Sequence[Picture], told: list[int]) -> torch.Tensor:
+        """Of each place where a token is told, with all of the pictures processed together."""
         features = self._processor([p.pixels for p in pictures], return_tensors="pt", **self._options)
         features.pop("num_patches", None)
         if "image_grid_thw" in features:
@@ -96,7 +97,7 @@ class Oracle:
             features["mm_token_type_ids"] = (ids == self._model.config.image_token_id).int()
         with torch.inference_mode():
             logits = self._model(torch.tensor([[*prompt, *told[:-1]]]), **features).logits[0]
-        return logits[len(prompt) - 1 :].argmax(-1).tolist()
+        return logits[len(prompt) - 1 :]
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +121,12 @@ def test_it_writes_what_transformers_writes(folder: Path, oracle: Oracle) -> Non
     assert again == told
     one, other = ([token.logprob for token in score.tokens] for score in scores)
     assert one != pytest.approx(other, abs=0.01), "another picture of the same size makes no difference"
-    for (prompt, _), pictures, one in zip(asked, ((WIDE,), (WIDE, TALL), (OTHER,)), told, strict=False):
-        assert oracle.likeliest(prompt, pictures, one) == one
+    seen = (WIDE,), (WIDE, TALL), (OTHER,)
+    logits = [oracle.logits(each[0], pictures, one) for each, pictures, one in zip(asked, seen, told, strict=False)]
+    assert [each.argmax(-1).tolist() for each in logits] == told[:3]
+    for score, rows in ((one, logits[0]), (other, oracle.logits(asked[2][0], (OTHER,), told[0]))):
+        expected = rows.log_softmax(-1).gather(-1, torch.tensor(told[0]).unsqueeze(-1)).flatten().tolist()
+        assert score == pytest.approx(expected, abs=1e-4)
 
 
 def test_only_the_same_picture_is_found(folder: Path) -> None:
@@ -283,6 +288,13 @@ def test_without_the_processors_file_it_writes_only(mistral: Path, tmp_path: Pat
             asyncio.run(write(model, ((1, 2, 3), (sight,))))
         plain = asyncio.run(model.render_chat([{"role": "user", "content": "the fox"}])), ()
         assert len(asyncio.run(write(model, plain))) == NEW
+
+
+def test_what_is_added_behind_all_layers_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    deep = {**DEEP_EYES, "deepstack_visual_indexes": [0, 1, 2]}
+    with serving(write_seeing(tmp_path, "qwen3_vl", vision_config=deep), EngineSettings()) as model:
+        assert not model.info.sees
+    assert "deepstack_visual_indexes has 3 layers; fewer than 3 are accepted" in caplog.text
 
 
 def test_sights_lie_in_their_prompt() -> None:

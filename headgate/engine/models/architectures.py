@@ -57,6 +57,8 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "GptOssForCausalLM": {"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5, "sliding_window": 128},
     "GlmForCausalLM": _GLM,
     "Glm4ForCausalLM": _GLM,
+    "Qwen3VLForConditionalGeneration": {"num_key_value_heads": 32, "head_dim": 128, "rope_theta": 500000.0},
+    "Qwen3VLMoeForConditionalGeneration": {"num_key_value_heads": 16, "rope_theta": 500000.0},
     "Qwen3_5ForCausalLM": _QWEN3_5,
     "Qwen3_5MoeForCausalLM": {**_QWEN3_5, "num_key_value_heads": 2, "intermediate_size": 5632},
     "Qwen3NextForCausalLM": {
@@ -80,6 +82,8 @@ _SEEING: Mapping[str, Mapping[str, str]] = {
     },
     "Mistral3ForConditionalGeneration": {"mistral": "MistralForCausalLM", "ministral3": "Ministral3ForCausalLM"},
     "Qwen2_5_VLForConditionalGeneration": {"qwen2_5_vl_text": "Qwen2_5_VLForConditionalGeneration"},
+    "Qwen3VLForConditionalGeneration": {"qwen3_vl_text": "Qwen3VLForConditionalGeneration"},
+    "Qwen3VLMoeForConditionalGeneration": {"qwen3_vl_moe_text": "Qwen3VLMoeForConditionalGeneration"},
     "Qwen3_5ForConditionalGeneration": {"qwen3_5_text": "Qwen3_5ForCausalLM"},
     "Qwen3_5MoeForConditionalGeneration": {"qwen3_5_moe_text": "Qwen3_5MoeForCausalLM"},
 }
@@ -96,7 +100,10 @@ _TEXT_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
 }
 _FLAT = {"Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl_text"}
 """Those whose publisher's config.json has the keys of text_config beside vision_config, and its model_type."""
-_UNTIED = ("LlavaForConditionalGeneration", *_FLAT)
+_UNTIED = (
+    *("LlavaForConditionalGeneration", "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
+    *_FLAT,
+)
 """Those whose head is the embedding only where config.json says so."""
 _TEXT_PLACES = (Places("language_model.model", "language_model.lm_head"), Places("model.language_model", "lm_head"))
 _EYES = (
@@ -173,6 +180,8 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "Qwen3ForCausalLM": qwen.qwen3,
     "Qwen2MoeForCausalLM": qwen.qwen2_moe,
     "Qwen3MoeForCausalLM": qwen.qwen3_moe,
+    "Qwen3VLForConditionalGeneration": qwen.qwen3_vl,
+    "Qwen3VLMoeForConditionalGeneration": qwen.qwen3_vl_moe,
     "Qwen3NextForCausalLM": qwen_delta.qwen3_next,
     "Qwen3_5ForCausalLM": qwen_delta.qwen3_5,
     "Qwen3_5MoeForCausalLM": qwen_delta.qwen3_5_moe,

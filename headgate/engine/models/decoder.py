@@ -188,7 +188,7 @@ class Decoder:
         kernels, spec, weights = self.kernels, self.spec, self._weights
         residual, angles = self._enter(tokens, positions, tables)
         if given is not None:
-            residual.index_copy_(0, given.places, given.rows)
+            residual.index_copy_(0, given.places, given.rows[:, 0])
             if given.turns is not None:
                 angles[0] = self._rotation.turned(given.turns, tables[0])
         first = weights.layers[0]
@@ -215,6 +215,8 @@ class Decoder:
             x, residual = self._add(x, residual, layer.attended_norm, layer.mlp_norm, into)
             x = self._feed_forward(mlp, x)
             if number < spec.layers - 1:
+                if given is not None and number + 1 < given.rows.shape[1]:
+                    residual.index_add_(0, given.places, given.rows[:, number + 1])
                 following = weights.layers[number + 1]
                 x, residual = self._add(x, residual, layer.fed_norm, following.input_norm, following.reads)
         head = weights.head if rows is None else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from headgate.engine.models.quantized import Matrix, read_matrix
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import Tensors
@@ -36,8 +38,8 @@ def expert_tensors(source: Tensors, at: str, spec: DecoderSpec) -> list[ExpertTe
         return [
             _expert(source, f"{at}.{names.experts}.{e}", parts, hidden, experts.width) for e in range(experts.count)
         ]
-    gate_up = source.get(stacked[0], (experts.count, 2 * experts.width, hidden))
-    down = source.get(stacked[1], (experts.count, hidden, experts.width))
+    gate_up = _stack(source, stacked[0], (experts.count, 2 * experts.width, hidden), turned=names.turned_experts)
+    down = _stack(source, stacked[1], (experts.count, hidden, experts.width), turned=names.turned_experts)
     return [ExpertTensors(stacked, [*gate_up[e].chunk(2), down[e]]) for e in range(experts.count)]
 
 
@@ -45,6 +47,13 @@ def shared_expert_tensors(source: Tensors, at: str, spec: DecoderSpec) -> Expert
     """The one that every token passes; None where the architecture has none. CheckpointError as above."""
     width = spec.experts.shared_width if spec.experts is not None else None
     return _expert(source, f"{at}.mlp.shared_expert", _SHARED, spec.hidden, width) if width else None
+
+
+def _stack(source: Tensors, name: str, shape: tuple[int, int, int], *, turned: bool) -> Tensor:
+    if turned and name in source and source.shape(name) != shape:
+        count, outputs, inputs = shape
+        return source.get(name, (count, inputs, outputs)).transpose(1, 2)
+    return source.get(name, shape)
 
 
 def _expert(source: Tensors, at: str, parts: Sequence[str], hidden: int, width: int) -> ExpertTensors:

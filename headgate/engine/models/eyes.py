@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ class Given:
 
     Attributes:
         places: int64 [given], which rows of the step's hidden states are not those of its tokens.
-        rows: [given, hidden] in the compute dtype, these.
+        rows: [given, 1 + n, hidden] in the compute dtype: these, and what is added to them behind each of the first n
+            layers.
         turns: int64 [3, tokens], the positions by which heads turn, where pictures have rows and columns; else None.
     """
 
@@ -53,7 +54,7 @@ class Eyes:
     @property
     def nothing(self) -> Tensor:
         """What it gives of no picture."""
-        return self.tensors[0].new_empty(0, self._hidden)
+        return self.tensors[0].new_empty(0, 1, self._hidden)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -61,7 +62,7 @@ class Eyes:
         return [*self._model.parameters(), *self._model.buffers()]
 
     def look(self, sight: Sight) -> Tensor:
-        """[placeholders, hidden] in the compute dtype.
+        """[placeholders, 1 + n, hidden] in the compute dtype; see `Given.rows`.
 
         Raises:
             ValueError: it gives another number of rows than the picture has placeholders.
@@ -72,15 +73,18 @@ class Eyes:
             for name, value in sight.features.items()
         }
         found: Any = self._model.get_image_features(**features)
-        found = getattr(found, "pooler_output", found)
-        if not isinstance(found, Tensor):
-            found = torch.cat([each.reshape(-1, each.shape[-1]) for each in found])
-        rows: Tensor = found.reshape(-1, self._hidden).to(weight.dtype)
+        parts = [getattr(found, "pooler_output", found), *(getattr(found, "deepstack_features", None) or ())]
+        rows = torch.stack([self._flat(part) for part in parts], dim=1).to(weight.dtype)
         if len(rows) != len(sight.places):
             raise ValueError(
                 f"a picture has {len(sight.places)} placeholders, and the part that sees gives {len(rows)}"
             )
         return rows
+
+    def _flat(self, part: Tensor | Sequence[Tensor]) -> Tensor:
+        if not isinstance(part, Tensor):
+            part = torch.cat([each.reshape(-1, each.shape[-1]) for each in part])
+        return part.reshape(-1, self._hidden)
 
 
 def read_eyes(
@@ -123,6 +127,12 @@ def _read(folder: Path, kind: str, dtype: torch.dtype) -> Any:
 
     config: Any = CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
     plain = {key: value for key, value in config.to_dict().items() if key not in STATED_IN}
+    added, layers = (
+        plain["vision_config"].get("deepstack_visual_indexes") or (),
+        plain["text_config"]["num_hidden_layers"],
+    )
+    if len(added) >= layers:  # behind the last one there are only the rows that are asked for
+        raise ValueError(f"deepstack_visual_indexes has {len(added)} layers; fewer than {layers} are accepted")
     # Of its text model as little as there can be: that is computed elsewhere.
     plain["text_config"].update(num_hidden_layers=0, vocab_size=8, layer_types=None, pad_token_id=None)
     config = type(config).from_dict(plain)

@@ -124,7 +124,7 @@ class MixtureReader:
 
     def _read(self, expert: ExpertTensors) -> ExpertWeights:
         gate, up, down = (self._linears.convert(matrix, self._fmt) for matrix in expert.matrices)
-        read = ExpertWeights(torch.cat((gate, up)), down)
+        read = ExpertWeights(torch.cat((gate, up)), down.contiguous())
         self._linears.release(expert.names)
         return read
 

@@ -80,6 +80,8 @@ class WeightNames:
     fed_norm: str | None = None
     stacked_experts: bool = False
     """All experts of a layer in two tensors: `expert_gate` has the gates and ups, `expert_down` the rest."""
+    turned_experts: bool = False
+    """Of experts that are all in two tensors the matrices may lie as [inputs, outputs]: their shapes tell."""
     interleaved_experts: bool = False
     """All experts of a layer in a tensor for each product, gates and ups in turns: see `models.interleaved_experts`."""
     router: str = "mlp.gate"

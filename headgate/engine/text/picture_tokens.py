@@ -64,14 +64,15 @@ class PictureTokens:
             each = processor.get("image_seq_length", config.get("image_seq_length", 256))
             begin, end = (_token(tokenizer, spelled) for spelled in ("<img>", "</img>"))
             return cls(mark, text, _Tiles(mark, begin, end, int(each)), options={"crop_to_patches": True})
-        if kind in ("qwen2_5_vl", "qwen3_5", "qwen3_5_moe"):
+        if kind in _QWEN:
             grid = _Grid(int(vision.get("spatial_merge_size", 2)))
             write = partial(_filled, mark, grid)
             return cls(mark, text, write, frozenset({"pixel_values", "image_grid_thw"}), grid=grid)
         raise ValueError(f"config.json: pictures of model_type {kind!r} are not known; known are {', '.join(KINDS)}")
 
 
-KINDS = ("mistral3", "llava", "internvl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe")
+_QWEN = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+KINDS = ("mistral3", "llava", "internvl", *_QWEN)
 """Values of model_type whose pictures are known."""
 
 

@@ -124,6 +124,22 @@ def test_a_head_that_is_the_embedding_is_read_once(make_checkpoint: MakeCheckpoi
     assert loaded.parameters == tied.parameters
 
 
+@pytest.mark.parametrize("fmt", ["native", "int8"])
+def test_stacked_experts_may_lie_as_their_publisher_has_them(
+    fmt: WeightFormat, kernels: Kernels, make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(make_checkpoint("qwen3_vl_moe"), tmp_path / "model"))
+    tensors = load_file(folder / "model.safetensors")
+    turned = {name: t.transpose(1, 2).contiguous() if ".experts." in name else t for name, t in tensors.items()}
+    save_file(turned, folder / "model.safetensors", metadata={"format": "pt"})
+    logits = []
+    for each in (make_checkpoint("qwen3_vl_moe"), folder):
+        decoder = load_decoder(each, kernels, fmt=fmt).decoder
+        store = KVStore(decoder.spec, 2, BLOCK_SIZE, torch.float32, CPU)
+        logits.append(step(decoder, store, [1, 0], list(range(12)), 0))
+    assert torch.equal(*logits)
+
+
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen3-moe"])
 def test_quantized_weights_stay_close(architecture: str, kernels: Kernels, make_checkpoint: MakeCheckpoint) -> None:
     folder = make_checkpoint(architecture)

@@ -51,6 +51,22 @@ def qwen3_moe(config: Config, architecture: str) -> DecoderSpec:
     return replace(spec, experts=experts_of(config), moe_layers=sparse_layers(config, spec.layers))
 
 
+def qwen3_vl(config: Config, architecture: str) -> DecoderSpec:
+    """Heads that turn by rows and columns of pictures, too, pairs of the kinds in turns."""
+    return _seeing(qwen3(config, architecture), config)
+
+
+def qwen3_vl_moe(config: Config, architecture: str) -> DecoderSpec:
+    """With experts, whose weights are made to sum to one whatever config.json says."""
+    spec = _seeing(qwen3_moe(config, architecture), config)
+    names = replace(spec.names, turned_experts=True)
+    return replace(spec, experts=replace(experts_of(config), normalize=True), names=names)
+
+
+def _seeing(spec: DecoderSpec, config: Config) -> DecoderSpec:
+    return replace(spec, rope=replace(spec.rope, sections=sections_of(config, [24, 20, 20])))
+
+
 def experts_of(config: Config) -> ExpertsSpec:
     """As Qwen's configurations say it."""
     return ExpertsSpec(
