@@ -87,6 +87,8 @@ class AttentionBatch:
         block_size: slots per block.
         states: of models that keep some.
         pages: of models some of whose layers are `paged`.
+        limits: int32 [rows] on the host, ascending in a sequence: of each row the position behind the last key that it
+            sees. None: that is its own.
     """
 
     counts: Sequence[int]
@@ -96,6 +98,7 @@ class AttentionBatch:
     block_size: int
     states: StepStates | None = None
     pages: Pages | None = None
+    limits: Tensor | None = None
 
     @property
     def places(self) -> tuple[AttentionBatch, ...]:
@@ -261,7 +264,7 @@ class Kernels(Protocol):
     def paged_attention(
         self, q: Tensor, layer: KVLayer, plan: Any, window: int | None, sinks: Tensor | None = None
     ) -> Tensor:
-        """Causal attention over the cache with grouped heads; the scale is head_dim ** -0.5.
+        """Causal attention over the cache with grouped heads, but for the plan's limits; the scale is head_dim ** -0.5.
 
         q [tokens, heads, head_dim]; same shape out. `window`: positions back, itself included, that a query sees.
         `sinks`: float32 [heads], of each the score of one more key, which every query sees and which has no value: it

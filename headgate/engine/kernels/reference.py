@@ -217,6 +217,9 @@ class ReferenceKernels:
             table = torch.tensor(batch.tables[i][: -(-context // batch.block_size)])
             slots = (table.unsqueeze(-1) * batch.block_size + offsets).flatten()[:context]
             distance = torch.arange(context - count, context).unsqueeze(1) - torch.arange(context)
+            if batch.limits is not None:
+                limits = batch.limits[starts[i] : starts[i] + count].unsqueeze(1)
+                distance.masked_fill_((distance < 0) & (torch.arange(context) < limits), 0)
             prompts.append(Prompt(starts[i], starts[i] + count, slots.to(device), distance.to(device)))
         return ReferencePlan(decodes, prompts)
 

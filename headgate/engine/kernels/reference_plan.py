@@ -26,7 +26,7 @@ class Prompt:
     stop: int
     slots: Tensor
     distance: Tensor
-    """[queries, context]: positions from the query back to the key; negative for later keys."""
+    """[queries, context]: positions from the query back to the key; negative for later keys, or 0 if it sees them."""
 
 
 @dataclass(frozen=True, slots=True)

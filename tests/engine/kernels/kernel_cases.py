@@ -86,6 +86,16 @@ def make_step(
     return step
 
 
+def seeing_each_other(step: Step, whole: int) -> Step:
+    """The same step, in whose sequences `whole` rows, one behind the other, see each other."""
+    limits = [
+        min(context, context - count + (row // whole + 1) * whole)
+        for count, context in zip(step.batch.counts, step.batch.contexts, strict=True)
+        for row in range(count)
+    ]
+    return replace(step, batch=replace(step.batch, limits=torch.tensor(limits, dtype=torch.int32)))
+
+
 def attend(step: Step, window: int | None) -> Tensor:
     kernels = CpuKernels()
     return kernels.paged_attention(step.q, step.layer, kernels.plan(step.batch, CPU), window, step.sinks)

@@ -22,6 +22,7 @@ from kernel_cases import (
     make_step,
     needs_kernels,
     randn,
+    seeing_each_other,
 )
 
 from headgate.engine.kernels.cpu.kernels import CpuKernels
@@ -59,6 +60,28 @@ def asked(dim: st.SearchStrategy[int], window: st.SearchStrategy[int | None]) ->
 )
 def test_paged_attention(case: dict[str, Any]) -> None:
     check_attention(make_step(**case), case["window"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(asked(st.sampled_from([8, 40, 64, 128]), st.none() | st.integers(1, 700)), st.integers(1, 90), st.booleans())
+def test_rows_may_see_each_other(case: dict[str, Any], whole: int, int8: bool) -> None:
+    step = seeing_each_other(make_step(**case), whole)
+    check_attention(rounded(step) if int8 else step, case["window"])
+
+
+@pytest.mark.parametrize("window", [None, 37])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_that_see_each_other_get_the_same_bits_in_any_step(dtype: torch.dtype, window: int | None) -> None:
+    spans, whole = [(500, 600), (0, 1)], 30
+    step = seeing_each_other(make_step(spans, dtype, kv_heads=2, group=2, dim=64, block_size=16, window=window), whole)
+    together = attend(step, window)
+    for first in range(0, 100, whole):
+        rows = slice(first, min(first + whole, 100))
+        count, limits = rows.stop - first, torch.full((rows.stop - first,), 500 + rows.stop, dtype=torch.int32)
+        batch = replace(
+            step.batch, counts=[count], contexts=[500 + rows.stop], tables=step.batch.tables[:1], limits=limits
+        )
+        assert torch.equal(attend(replace(step, batch=batch, q=step.q[rows]), window), together[rows])
 
 
 @pytest.mark.parametrize("dim", [64, 128])
@@ -253,6 +276,14 @@ def test_what_does_not_fit_is_refused() -> None:
     step = make_step([(9, 10)], torch.float32, kv_heads=1, group=1, dim=8, block_size=4, window=None)
     step.batch.tables[0][0] = 99
     with pytest.raises(IndexError, match="block of sequence 0"):
+        attend(step, None)
+    step = make_step([(5, 9)], torch.float32, kv_heads=1, group=1, dim=8, block_size=4, window=None)
+    for limits in ([6, 7, 8, 10], [5, 7, 8, 9], [8, 7, 8, 9]):
+        step.batch = replace(step.batch, limits=torch.tensor(limits, dtype=torch.int32))
+        with pytest.raises(IndexError, match=r"row [0-3] of a sequence of 9 tokens sees keys up to"):
+            attend(step, None)
+    step.batch = replace(step.batch, limits=torch.tensor([9, 9, 9, 9]))
+    with pytest.raises(RuntimeError, match=r"limits must be contiguous int32 \[4\]"):
         attend(step, None)
     with pytest.raises(IndexError, match="slot 24 of 20"):
         CpuKernels().write_kv(step.layer, step.q, step.q, torch.tensor([24]))

@@ -23,11 +23,18 @@ sequences = st.lists(
     block_size=st.sampled_from([1, 4, 16]),
     heads=st.sampled_from([(1, 1), (4, 2), (6, 1)]),
     window=st.none() | st.integers(1, 20),
+    whole=st.none() | st.integers(1, 6),
     seed=st.integers(0, 999),
 )
 def test_paged_attention(
-    spans: list[tuple[int, int]], block_size: int, heads: tuple[int, int], window: int | None, seed: int
+    spans: list[tuple[int, int]],
+    block_size: int,
+    heads: tuple[int, int],
+    window: int | None,
+    whole: int | None,
+    seed: int,
 ) -> None:
+    """`whole`: so many rows, one behind the other, see each other."""
     generator = torch.Generator().manual_seed(seed)
     q_heads, kv_heads = heads
     dim = 8
@@ -40,13 +47,18 @@ def test_paged_attention(
     def slot(sequence: int, position: int) -> int:
         return tables[sequence][position // block_size] * block_size + position % block_size
 
+    def limit(start: int, position: int, stop: int) -> int:
+        return position + 1 if whole is None else min(stop, start + ((position - start) // whole + 1) * whole)
+
     q = torch.randn(sum(stop - start for start, stop in spans), q_heads, dim, generator=generator)
+    limits = torch.tensor([limit(start, p, stop) for start, stop in spans for p in range(start, stop)])
     batch = AttentionBatch(
         counts=[stop - start for start, stop in spans],
         contexts=[stop for _, stop in spans],
         tables=tables,
         slots=torch.tensor([slot(i, p) for i, (start, stop) in enumerate(spans) for p in range(start, stop)]),
         block_size=block_size,
+        limits=None if whole is None else limits.int(),
     )
     kernels = ReferenceKernels()
     out = kernels.paged_attention(q, layer, kernels.plan(batch, CPU), window)
@@ -55,7 +67,7 @@ def test_paged_attention(
     for i, (start, stop) in enumerate(spans):
         for position in range(start, stop):
             first = 0 if window is None else max(0, position - window + 1)
-            seen = [slot(i, p) for p in range(first, position + 1)]
+            seen = [slot(i, p) for p in range(first, limit(start, position, stop))]
             for head in range(q_heads):
                 kv_head = head // (q_heads // kv_heads)
                 keys, values = layer.keys[seen, kv_head].double(), layer.values[seen, kv_head].double()

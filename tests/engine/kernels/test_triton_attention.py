@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from kernel_cases import CPU, NAN, Step, expected_attention, make_step
+from kernel_cases import CPU, NAN, Step, expected_attention, make_step, seeing_each_other
 from triton_cases import in_the_interpreter, right_fp8, triton_kernels
 
 from headgate.engine.kernels.interface import KVLayer
@@ -50,6 +50,14 @@ def test_queries_see_their_sequence_and_nothing_else(
 ) -> None:
     step = make_step(spans, dtype, kv_heads=kv_heads, group=group, dim=dim, block_size=block_size, window=window)
     near(attend(step, window), expected_attention(step, window))
+
+
+def test_rows_may_see_each_other() -> None:
+    step = make_step(MIXED, torch.float32, kv_heads=2, group=2, dim=16, block_size=16, window=33)
+    step = seeing_each_other(step, 20)
+    for kept in (step.layer.keys, step.layer.values):
+        kept[~step.seen] = 0.0  # plain torch, which attends then, lets a NaN of unseen values in
+    near(attend(step, 33), expected_attention(step, 33))
 
 
 @pytest.mark.parametrize(("spans", "group", "window"), [(DECODING, 2, None), (DECODING[:3], 3, 50), (MIXED[:3], 3, 33)])

@@ -127,8 +127,11 @@ class Attending {
 
     // Those that fill up the last block are like the last one.
     void find_positions() {
-        for (int64_t i = 0; i < blocks_ * kBlock; ++i)
-            room_.positions[i] = static_cast<int32_t>(task_.position + token(i < queries_ ? i : queries_ - 1));
+        for (int64_t i = 0; i < blocks_ * kBlock; ++i) {
+            const int64_t at = token(i < queries_ ? i : queries_ - 1);
+            room_.positions[i] = static_cast<int32_t>(task_.position + at);
+            room_.limits[i] = a_.limits == nullptr ? room_.positions[i] + 1 : a_.limits[task_.row + at];
+        }
     }
 
     void arrange_few_queries() {
@@ -207,16 +210,17 @@ class Attending {
     }
 
     Sight sight(int64_t block, int64_t start, int64_t count) const {
-        const int32_t* positions = room_.positions + block * kBlock;
+        const int32_t *positions = room_.positions + block * kBlock, *limits = room_.limits + block * kBlock;
         const __m512i none = _mm512_setzero_si512(), all = _mm512_set1_epi32(kTile);
         const int64_t window = a_.window < kFarthest ? a_.window : kFarthest;
-        if (count == kTile && positions[0] - start >= kTile - 1 && positions[kBlock - 1] - start < window)
+        if (count == kTile && limits[0] - start >= kTile && positions[kBlock - 1] - start < window)
             return {none, all, 0, kTile, true};
-        const __m512i after = _mm512_sub_epi32(_mm512_load_si512(positions), _mm512_set1_epi32(static_cast<int32_t>(start - 1)));
+        const __m512i seen = _mm512_sub_epi32(_mm512_load_si512(limits), _mm512_set1_epi32(static_cast<int32_t>(start)));
+        const __m512i back = _mm512_sub_epi32(_mm512_load_si512(positions), _mm512_set1_epi32(static_cast<int32_t>(start - 1)));
         const auto within = [&](__m512i v, int64_t most) {
             return _mm512_max_epi32(none, _mm512_min_epi32(v, _mm512_set1_epi32(static_cast<int32_t>(most))));
         };
-        Sight s{within(_mm512_sub_epi32(after, _mm512_set1_epi32(static_cast<int32_t>(window))), kTile), within(after, count),
+        Sight s{within(_mm512_sub_epi32(back, _mm512_set1_epi32(static_cast<int32_t>(window))), kTile), within(seen, count),
                 kTile, 0, false};
         const __mmask16 some = _mm512_cmplt_epi32_mask(s.first, s.last);
         if (some == 0) return s;

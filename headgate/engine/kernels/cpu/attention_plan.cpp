@@ -32,7 +32,7 @@ std::vector<Span> sampled_spans(const Span* spans, int64_t sequences, const int6
 }
 
 AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t* tables, int64_t kv_heads, int64_t group,
-                             int64_t dim, int64_t window, const AttentionWay& way) {
+                             int64_t dim, int64_t window, const AttentionWay& way, const int32_t* limits) {
     const auto splits_of = [&](const Span& s) -> int64_t {
         return s.count > 1 ? 1 : (s.context - 1) / kSection - first_key(s.context - 1, window) / kSection + 1;
     };
@@ -64,9 +64,10 @@ AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t
             const int64_t last = (s.count - 1) / rows_per_task * rows_per_task;
             for (int64_t head = 0; head < kv_heads; ++head)
                 for (int64_t done = last; done >= 0; done -= rows_per_task) {
-                    const int64_t position = s.context - s.count + done;
+                    const int64_t position = s.context - s.count + done, behind = std::min(done + rows_per_task, s.count);
+                    const int64_t until = limits == nullptr ? s.context - s.count + behind : limits[s.row + behind - 1];
                     plan.begins.push_back(static_cast<int64_t>(plan.tasks.size()));
-                    add(done, head, first_key(position, window), std::min(position + rows_per_task, s.context), nullptr);
+                    add(done, head, first_key(position, window), until, nullptr);
                 }
             continue;
         }

@@ -44,7 +44,8 @@ struct AttentionPlan {
 };
 
 // Tasks as `way` takes them for `sequences` spans; `tables` and the plan itself must stay where they are while it is used.
+// `limits`: see Attention.
 AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t* tables, int64_t kv_heads, int64_t group,
-                             int64_t dim, int64_t window, const AttentionWay& way);
+                             int64_t dim, int64_t window, const AttentionWay& way, const int32_t* limits = nullptr);
 
 }  // namespace headgate

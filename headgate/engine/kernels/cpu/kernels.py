@@ -204,6 +204,7 @@ class CpuKernels:
             plan.block_size,
             window,
             sinks,
+            plan.limits,
         )
         return y
 

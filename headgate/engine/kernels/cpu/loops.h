@@ -52,6 +52,8 @@ struct Attention {
     int64_t heads;
     int64_t window;  // positions back, itself included
     const float* sinks;  // [heads], of each the score of one more key, which has no value; or null
+    // [tokens], ascending within a sequence: of each the position behind the last key that it sees; null where that is its own.
+    const int32_t* limits = nullptr;
 };
 
 // Where the heads of a fused projection go: queries, normalised and rotated, to `q`; keys likewise, and values, to the cache.

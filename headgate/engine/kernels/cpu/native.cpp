@@ -170,9 +170,20 @@ void run(const Attention& a, const AttentionWay& way, const AttentionPlan& plan)
     });
 }
 
+// Of rows that see later keys, none sees more than there are, nor fewer than those before it.
+void check_limits(const int32_t* limits, const Span* spans, int64_t sequences) {
+    for (const Span* s = spans; limits != nullptr && s < spans + sequences; ++s)
+        for (int64_t i = 0; i < s->count; ++i) {
+            const int64_t limit = limits[s->row + i], least = i == 0 ? 0 : limits[s->row + i - 1];
+            TORCH_CHECK_INDEX(s->context - s->count + i < limit && least <= limit && limit <= s->context, "row ", s->row + i,
+                              " of a sequence of ", s->context, " tokens sees keys up to ", limit);
+        }
+}
+
 Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& values, const std::optional<Tensor>& key_scales,
                        const std::optional<Tensor>& value_scales, const Tensor& geometry, const Tensor& tables,
-                       int64_t block_size, std::optional<int64_t> window, const std::optional<Tensor>& sinks) {
+                       int64_t block_size, std::optional<int64_t> window, const std::optional<Tensor>& sinks,
+                       const std::optional<Tensor>& limits) {
     const Tensor q = given.contiguous();
     const float *of_keys = scales_of(keys, key_scales), *of_values = scales_of(values, value_scales);
     const Tensor& like = of_keys != nullptr ? keys : q;
@@ -185,6 +196,8 @@ Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& va
     TORCH_CHECK(!window || *window > 0, "window must be positive, got ", window.value_or(0));
     TORCH_CHECK(!sinks || (sinks->scalar_type() == at::kFloat && sinks->is_contiguous() && sinks->numel() == q.size(1)),
                 "sinks must be contiguous float32 [", q.size(1), "]");
+    TORCH_CHECK(!limits || (limits->scalar_type() == at::kInt && limits->is_contiguous() && limits->numel() == q.size(0)),
+                "limits must be contiguous int32 [", q.size(0), "]");
     Tensor out = at::empty(q.sizes(), q.options());
     const int64_t dim = q.size(2), kv_heads = keys.size(1), group = q.size(1) / kv_heads;
     const Attention a{q.const_data_ptr(),
@@ -192,12 +205,14 @@ Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& va
                       {keys.const_data_ptr(), values.const_data_ptr(), of_keys, of_values, kv_heads, dim, block_size},
                       q.size(1),
                       window.value_or(std::numeric_limits<int64_t>::max()),
-                      sinks ? sinks->const_data_ptr<float>() : nullptr};
+                      sinks ? sinks->const_data_ptr<float>() : nullptr,
+                      limits ? limits->const_data_ptr<int32_t>() : nullptr};
     TORCH_CHECK(block_size > 0, "block_size must be positive, got ", block_size);
     const Span* spans = spans_of(geometry, tables, q.size(0), keys.size(0) / block_size, block_size);
+    check_limits(a.limits, spans, geometry.numel() / 4);
     const AttentionWay way = attention_way(element(q), group);
     const AttentionPlan plan = plan_attention(spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>(), kv_heads, group,
-                                              dim, a.window, way);
+                                              dim, a.window, way, a.limits);
     const Loops& table = loops(element(q));
     run(a, way, plan);
     for (const Merge& m : plan.merges)
@@ -226,7 +241,7 @@ TORCH_LIBRARY(headgate, m) {
         "Tensor keys, Tensor values, Tensor slots) -> ()");
     m.def(
         "paged_attention(Tensor q, Tensor keys, Tensor values, Tensor? key_scales, Tensor? value_scales, Tensor geometry, "
-        "Tensor tables, int block_size, int? window, Tensor? sinks=None) -> Tensor");
+        "Tensor tables, int block_size, int? window, Tensor? sinks=None, Tensor? limits=None) -> Tensor");
     m.def("torch_version() -> str", &headgate::torch_version);
     m.def("vectors() -> str", &headgate::vectors);
 }

@@ -20,11 +20,13 @@ class CpuPlan:
         geometry: [sequences, 4] int64: first row, rows, context, where the blocks begin in `tables`.
         tables: int32, the blocks of one sequence after the other.
         block_size: slots per block.
+        limits: see AttentionBatch.
     """
 
     geometry: Tensor
     tables: Tensor
     block_size: int
+    limits: Tensor | None = None
 
     @classmethod
     def of(cls, batch: AttentionBatch) -> CpuPlan:
@@ -43,6 +45,7 @@ class CpuPlan:
             torch.frombuffer(geometry, dtype=torch.int64),
             torch.frombuffer(tables, dtype=torch.int32),
             batch.block_size,
+            batch.limits,
         )
 
     def with_pages(self, batch: AttentionBatch) -> Tensor:

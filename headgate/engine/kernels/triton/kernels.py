@@ -11,6 +11,7 @@ from torch import Tensor
 from headgate.engine.kernels.interface import AttentionBatch, AttentionShape, Drawing, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert
 from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kernels.reference_plan import ReferencePlan
 from headgate.engine.kernels.standing import StepBound
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
 from headgate.engine.kernels.triton.adapted import TunedLinear
@@ -109,13 +110,15 @@ class TritonKernels(ReferenceKernels):
                 self._prompts.try_out(shape, layers, device, attention.paged_attention)
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> Any:
-        """See Kernels."""
-        return TritonPlan.of(batch, device)
+        """See Kernels. Where rows see later keys, which is seldom, attention is plain torch."""
+        return TritonPlan.of(batch, device) if batch.limits is None else super().plan(batch, device)
 
     def paged_attention(
         self, q: Tensor, layer: KVLayer, plan: Any, window: int | None, sinks: Tensor | None = None
     ) -> Tensor:
         """See Kernels."""
+        if isinstance(plan, ReferencePlan):
+            return super().paged_attention(q, layer, plan, window, sinks)
         return attention.paged_attention(q.contiguous(), layer, plan, window, self._prompts, sinks)
 
     def attend(
