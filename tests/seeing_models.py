@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import transformers
-from tiny_models import COMMON, DEEP_EYES, EYES, QWEN3_VL, QWEN3_VL_MOE, write_tokenizer
+from tiny_models import COMMON, DEEP_EYES, EYES, GEMMA, QWEN3_VL, QWEN3_VL_MOE, write_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
 DELTA = {
@@ -25,6 +25,8 @@ PATCHES = {
 }
 LARGER_PATCHES = {**PATCHES, "patch_size": 16, "size": {"shortest_edge": 64 * 64, "longest_edge": 128 * 128}}
 MARKS = ["[IMG]", "[IMG_BREAK]", "[IMG_END]", "<img>", "</img>"]
+MARK = {"image_token_index": "[IMG]", "image_token_id": "[IMG]"}
+GEMMA_MARKS = {"image_token_index": "<img>", "boi_token_index": "[IMG]", "eoi_token_index": "[IMG_END]"}
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
@@ -50,7 +52,7 @@ def write_seeing(folder: Path, architecture: str, template: str = TEMPLATE, **ov
     text = {**COMMON, **whole["text_config"], "vocab_size": 352, "max_position_embeddings": 1024}
     config = getattr(transformers, name)(
         **{**whole, "text_config": text, **overrides},
-        **{key: tokenizer.token_to_id("[IMG]") for key in ("image_token_index", "image_token_id")},
+        **{key: tokenizer.token_to_id(mark) for key, mark in (GEMMA_MARKS if name == "Gemma3Config" else MARK).items()},
     )
     torch.manual_seed(0)
     model = transformers.AutoModelForImageTextToText.from_config(config)
@@ -114,6 +116,15 @@ SEEING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             **{"image_seq_length": 4, "tie_word_embeddings": False},
         },
         TILES,
+    ),
+    "gemma3": (
+        "Gemma3Config",
+        {
+            "text_config": GEMMA,
+            "vision_config": {**EYES, "model_type": "siglip_vision_model", "image_size": 112, "num_hidden_layers": 2},
+            "mm_tokens_per_image": 16,
+        },
+        {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 112, "width": 112}},
     ),
     "qwen2_5_vl": (
         "Qwen2_5_VLConfig",

@@ -144,7 +144,7 @@ class Assembly:
         if share.pages:
             told = spec.name, share.blocks, settings.block_size, share.pages
             logger.info("%s: %d blocks of %d tokens; layers that see a window have %d pages", *told)
-        pictures = picture_reader(spec.path, decoder, model.tokenizer)
+        pictures = picture_reader(spec.path, decoder, model.tokenizer, settings.max_step_tokens - settings.max_running)
         tables, tiers = self._tables(model, share)
         longest = tables.longest(model.context_length)
         # It outlives the decoder, which a model that sleeps gives up, and so knows nothing of what was read.

@@ -72,13 +72,14 @@ class Background:
         self.preemptions += 1
         insort(self.waiting, sequence, key=lambda s: s.arrival)
 
-    def schedule(self, tokens: int, sequences: int, *, admit: bool) -> dict[Sequence, int]:
+    def schedule(self, tokens: int, sequences: int, *, admit: bool, whole: int) -> dict[Sequence, int]:
         """Divide what is left of a step.
 
         Args:
             tokens: most tokens that may be computed.
             sequences: most sequences that may take part.
             admit: whether waiting ones may start.
+            whole: of a step that is theirs the most that a picture which is computed whole may make of it; else 0.
 
         Returns:
             Tokens to compute by sequence; none is 0.
@@ -87,13 +88,14 @@ class Background:
         for sequence in list(self.running):
             if tokens < 1 or len(granted) >= sequences:
                 break
-            count = self._count(sequence, tokens)
-            if sequence.admitted and self._make_room(sequence, granted, sequence.computed + count):
+            count = self._count(sequence, tokens, whole, granted)
+            if count and sequence.admitted and self._make_room(sequence, granted, sequence.computed + count):
                 granted[sequence] = count
                 tokens -= count
         while admit and tokens > 0 and len(granted) < sequences and (entered := self._enter()) is not None:
-            granted[entered] = self._count(entered, tokens)
-            tokens -= granted[entered]
+            if count := self._count(entered, tokens, whole, granted):
+                granted[entered] = count
+                tokens -= count
         return granted
 
     def check(self) -> None:
@@ -103,9 +105,13 @@ class Background:
         for sequences in (self.running, self.waiting):
             assert [s.arrival for s in sequences] == sorted(s.arrival for s in sequences)
 
-    def _count(self, sequence: Sequence, most: int) -> int:
+    def _count(self, sequence: Sequence, most: int, whole: int, granted: dict[Sequence, int]) -> int:
         window = self._tables.window
-        return min(sequence.gap, most) if window is None else min(sequence.gap, most, window.step)
+        count = min(sequence.gap, most) if window is None else min(sequence.gap, most, window.step)
+        parted = sequence.parted(0, count)
+        # One that memory is too short for is tried alone.
+        fits = parted <= max(most, whole - sum(granted.values())) or (whole and not granted)
+        return parted if fits else 0
 
     def _make_room(self, sequence: Sequence, granted: dict[Sequence, int], tokens: int) -> bool:
         while not self._tables.extend(sequence.table, tokens):

@@ -189,7 +189,8 @@ class Scheduler:
         """
         for chunk in chunks:
             self.tables.trim(chunk.sequence.table, len(chunk.sequence.tokens))
-        smaller = self.room.shrink(sum(chunk.count for chunk in chunks), len(chunks))
+        alone = len(chunks) == 1 and chunks[0].sequence.parted(0, 1) >= chunks[0].count > 1
+        smaller = not alone and self.room.shrink(sum(chunk.count for chunk in chunks), len(chunks))
         if smaller and self.tables.states is not None:
             for sequence in sorted((chunk.sequence for chunk in chunks), key=lambda s: -s.arrival):
                 preempt = self.background.preempt if sequence.background else self._preempt
@@ -306,13 +307,13 @@ class Scheduler:
         for rank in _RANKS:
             for sequence in prompts:
                 if sequence.rank == rank:
-                    budget -= self._grant(sequence, min(cap, budget), granted)
+                    budget -= self._grant(sequence, min(cap, budget), budget, granted)
             while admit and budget > 0 and (admitted := self._admit(rank)) is not None:
                 prompts.append(admitted)
-                budget -= self._grant(admitted, min(cap, budget), granted)
+                budget -= self._grant(admitted, min(cap, budget), budget, granted)
         prompts.sort(key=lambda s: s.rank)
         for sequence in prompts:
-            budget -= self._grant(sequence, budget, granted)
+            budget -= self._grant(sequence, budget, budget, granted)
 
     def _fill(self, granted: dict[Sequence, int], *, alone: bool) -> dict[Sequence, int]:
         """Background tokens for what the step has left."""
@@ -321,7 +322,8 @@ class Scheduler:
             return {}
         most = limits.knee_tokens if granted else limits.background_step_tokens
         most = min(most, self.room.tokens) - sum(granted.values())
-        return self.background.schedule(most, limits.max_running - len(granted), admit=not self.waiting)
+        whole = 0 if granted else self.room.tokens
+        return self.background.schedule(most, limits.max_running - len(granted), admit=not self.waiting, whole=whole)
 
     def _cover(self, window: Window, granted: dict[Sequence, int]) -> None:
         """Room for a step of each prompt: it entered with as much, but others may hold what it gave back since."""
@@ -404,12 +406,19 @@ class Scheduler:
         insort(self.running, sequence, key=lambda s: s.arrival)
         return True
 
-    def _grant(self, sequence: Sequence, most: int, granted: dict[Sequence, int]) -> int:
-        """Add up to `most` tokens of the sequence to the step; returns how many."""
+    def _grant(self, sequence: Sequence, most: int, budget: int, granted: dict[Sequence, int]) -> int:
+        """Add up to `most` tokens of the sequence to the step; returns how many.
+
+        A picture that is computed whole may have up to `budget`; where that is too little for one, since memory was
+        short, it has a step to itself.
+        """
         already = granted.get(sequence, 0)
-        count = min(sequence.gap - already, most)
         if self.tables.window is not None:
-            count = min(count, self.tables.window.step - already)
+            budget = min(budget, self.tables.window.step - already)
+        count = min(sequence.gap - already, most, budget)
+        if count > 0 and sequence.request.sights:
+            count = sequence.parted(already, count)
+            count = count if count <= budget or not granted else 0
         if count > 0:
             granted[sequence] = already + count
             self._shares.charge(sequence.request, count)

@@ -93,9 +93,12 @@ class Seeing:
         if any(map(_turns, chunks)):
             parts = [turning(c.sequence.request.sights, c.start, c.start + c.count) for c in chunks]
             turns = torch.from_numpy(np.concatenate(parts, axis=1)).to(self._eyes.device)
+        limits = None
+        if any(sight.whole for chunk in chunks for sight in wanted(chunk)):
+            limits = torch.cat([_limits(chunk) for chunk in chunks])
         found = torch.cat(rows) if rows else self._eyes.nothing
         at = torch.cat(places) if places else torch.empty(0, dtype=torch.int64)
-        return Given(at.to(found.device), found, turns)
+        return Given(at.to(found.device), found, turns, limits)
 
 
 def wanted(chunk: Chunk) -> Iterator[Sight]:
@@ -119,14 +122,33 @@ def _turns(chunk: Chunk) -> bool:
     return any(sight.grid is not None for sight in chunk.sequence.request.sights)
 
 
-def picture_reader(folder: Path, decoder: LanguageModel, tokenizer: Tokenizer) -> PictureReader | None:
-    """What reads pictures for a model that sees, once one was looked at; None, and it has no eyes, if that fails."""
+def _limits(chunk: Chunk) -> Tensor:
+    """See AttentionBatch."""
+    start, stop = chunk.start, chunk.start + chunk.count
+    limits = torch.arange(start + 1, stop + 1, dtype=torch.int32)
+    for sight in wanted(chunk):
+        if sight.whole:
+            first, behind = sight.seen
+            limits[max(0, first - start) : behind - start] = behind
+    return limits
+
+
+def picture_reader(folder: Path, decoder: LanguageModel, tokenizer: Tokenizer, most: int) -> PictureReader | None:
+    """What reads pictures for a model that sees, once one was looked at; None, and it has no eyes, if that fails.
+
+    `most`: tokens that a picture may have where a step has to compute all of it.
+    """
     if decoder.eyes is None:
         return None
     try:
         reader = PictureReader.load(folder, tokenizer)
         pixels = np.arange(3 * _TRIED[0] * _TRIED[1]).astype(np.uint8).reshape(*_TRIED, 3)
         _, sight = reader.see(Picture(pixels, b""))
+        if sight.whole and len(sight.places) > most:
+            raise ValueError(
+                f"a picture has {len(sight.places)} tokens, which one step has to compute; max_step_tokens less "
+                f"max_running is {most}, and has to be no less"
+            )
         with torch.inference_mode():
             finite = bool(decoder.eyes.look(sight).isfinite().all())
         if not finite:

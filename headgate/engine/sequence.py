@@ -11,7 +11,7 @@ from headgate.engine.sampling.grammar import Guide
 from headgate.engine.sampling.processors import SamplingRow
 from headgate.engine.speculation.draft import Draft
 from headgate.engine.speculation.lookup import Lookup
-from headgate.engine.text.pictures import told_apart
+from headgate.engine.text.pictures import parted, told_apart
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +107,11 @@ class Sequence:
     def gap(self) -> int:
         """Known tokens that are not computed yet."""
         return len(self.tokens) - self.computed
+
+    def parted(self, granted: int, count: int) -> int:
+        """Of its tokens behind those that a step has already, as many of `count` as it may have: see `parted`."""
+        start = self.computed + granted
+        return parted(self.request.sights, start, start + count) - start
 
     @property
     def scores_from(self) -> int:

@@ -76,6 +76,11 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_seeing(tmp_path_factory.mktemp("one") / "qwen3_5", "qwen3_5")
 
 
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_seeing(tmp_path_factory.mktemp("one") / "gemma3", "gemma3")
+
+
 @pytest.fixture(scope="module", params=SEEING)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_seeing(tmp_path_factory.mktemp("sees") / request.param, request.param)
@@ -91,12 +96,14 @@ class Oracle:
     def logits(self, prompt: Sequence[int], pictures: Sequence[Picture], told: list[int]) -> torch.Tensor:
         """Of each place where a token is told, with all of the pictures processed together."""
         features = self._processor([p.pixels for p in pictures], return_tensors="pt", **self._options)
-        features.pop("num_patches", None)
-        if "image_grid_thw" in features:
-            ids = torch.tensor([[*prompt, *told[:-1]]])
-            features["mm_token_type_ids"] = (ids == self._model.config.image_token_id).int()
+        for unused in ("num_patches", "num_crops"):
+            features.pop(unused, None)
+        ids = torch.tensor([[*prompt, *told[:-1]]])
+        kind = "token_type_ids" if self._model.config.model_type == "gemma3" else "mm_token_type_ids"
+        if "image_grid_thw" in features or kind == "token_type_ids":
+            features[kind] = (ids == self._model.config.image_token_id).int()
         with torch.inference_mode():
-            logits = self._model(torch.tensor([[*prompt, *told[:-1]]]), **features).logits[0]
+            logits = self._model(ids, **features).logits[0]
         return logits[len(prompt) - 1 :]
 
 
@@ -107,8 +114,10 @@ def oracle(folder: Path) -> Oracle:
 
 def test_it_writes_what_transformers_writes(folder: Path, oracle: Oracle) -> None:
     line = StartLine()
-    # Seven tokens of a step cut every picture in parts, and rows of its neighbours stand before it.
-    with serving(folder, EngineSettings(max_step_tokens=7, max_running=4, block_size=4), clock=line) as model:
+    # Seven tokens of a step cut every picture in parts, but those of 16 that go whole, and rows of its neighbours stand
+    # before it.
+    tokens = 21 if folder.name == "gemma3" else 7
+    with serving(folder, EngineSettings(max_step_tokens=tokens, max_running=4, block_size=4), clock=line) as model:
         assert model.info.sees
         asked = [look(model, ONE, WIDE), look(model, TWO, WIDE, TALL), look(model, ONE, OTHER)]
         plain = asyncio.run(model.render_chat([{"role": "user", "content": "the fox"}])), ()
@@ -290,6 +299,38 @@ def test_without_the_processors_file_it_writes_only(mistral: Path, tmp_path: Pat
         assert len(asyncio.run(write(model, plain))) == NEW
 
 
+def test_a_text_has_all_around_a_picture_before_it_is_cut_into_tokens(gemma: Path) -> None:
+    with serving(gemma, EngineSettings()) as model:
+        tokens, (sight,) = look(model, [turn("what\n", None, "\nis")], WIDE)
+        shown = model.decode(tokens, special=True)
+        assert shown.count("what\n\n\n[IMG]" + "<img>" * 16 + "[IMG_END]\n\n\nis") == 1
+        assert asyncio.run(model.encode(shown, special=False)) == tokens
+        assert model.decode(tokens[sight.start : sight.stop], special=True) == "[IMG]" + "<img>" * 16
+        with pytest.raises(ValueError, match="2 marks of pictures for 1 pictures"):
+            look(model, [turn("what is [IMG]", None)], WIDE)
+
+
+def test_a_picture_of_which_a_part_is_cached_goes_on_there(gemma: Path) -> None:
+    settings = EngineSettings(block_size=4, max_step_tokens=40, max_running=2)
+    with serving(gemma, settings, blocks=30) as model:
+        asked = look(model, ONE, WIDE)
+        told, (first, behind) = asyncio.run(write(model, asked)), asked[1][0].seen
+        found = set[bool]()
+        for length in range(60, 100, 4):
+            asyncio.run(write(model, (tuple((length + at) % 256 for at in range(length)), ()), 1))
+            found.add(first < model.resident(asked[0], "", asked[1]) < behind)
+            assert asyncio.run(write(model, asked)) == told
+        assert True in found
+
+
+def test_pictures_that_no_step_has_room_for_are_not_seen(gemma: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(gemma, EngineSettings(max_step_tokens=19, max_running=4)) as model:
+        assert not model.info.sees
+    assert (
+        "a picture has 16 tokens, which one step has to compute; max_step_tokens less max_running is 15" in caplog.text
+    )
+
+
 def test_what_is_added_behind_all_layers_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     deep = {**DEEP_EYES, "deepstack_visual_indexes": [0, 1, 2]}
     with serving(write_seeing(tmp_path, "qwen3_vl", vision_config=deep), EngineSettings()) as model:
@@ -305,7 +346,7 @@ def test_sights_lie_in_their_prompt() -> None:
             Request("r", "m", (1, 2, 3, 4, 5), sights=sights).check(9)
 
 
-@pytest.mark.parametrize(("kind", "weights"), [("mistral", "int8"), ("qwen", "native")])
+@pytest.mark.parametrize(("kind", "weights"), [("mistral", "int8"), ("qwen", "native"), ("gemma", "int4")])
 def test_it_sees_in_bfloat16_and_with_fewer_bits(kind: str, weights: Any, request: pytest.FixtureRequest) -> None:
     engine = Engine(EngineSettings())
     engine.load(ModelSpec("m", request.getfixturevalue(kind), dtype="bfloat16", weights=weights))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -154,6 +154,8 @@ class Decoder:
         tables = self._rotation.tables(max(batch.contexts))
         if self._whole_step is not None and given is None:
             return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=False)
+        if given is not None:
+            batch = replace(batch, limits=given.limits)
         places = [(self.kernels.plan(each, self.device), each.slots) for each in batch.places]
         passes = None if self.spec.delta is None else self._delta_passes(self.spec.delta, batch)
         hidden: Tensor = self._layers(tokens, positions, tables, places, cache, rows, passes, given)

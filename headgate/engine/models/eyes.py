@@ -31,11 +31,13 @@ class Given:
         rows: [given, 1 + n, hidden] in the compute dtype: these, and what is added to them behind each of the first n
             layers.
         turns: int64 [3, tokens], the positions by which heads turn, where pictures have rows and columns; else None.
+        limits: see AttentionBatch.
     """
 
     places: Tensor
     rows: Tensor
     turns: Tensor | None = None
+    limits: Tensor | None = None
 
 
 class Eyes:
@@ -127,19 +129,17 @@ def _read(folder: Path, kind: str, dtype: torch.dtype) -> Any:
 
     config: Any = CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
     plain = {key: value for key, value in config.to_dict().items() if key not in STATED_IN}
-    added, layers = (
-        plain["vision_config"].get("deepstack_visual_indexes") or (),
-        plain["text_config"]["num_hidden_layers"],
-    )
+    added = plain["vision_config"].get("deepstack_visual_indexes") or ()
+    layers = plain["text_config"]["num_hidden_layers"]
     if len(added) >= layers:  # behind the last one there are only the rows that are asked for
         raise ValueError(f"deepstack_visual_indexes has {len(added)} layers; fewer than {layers} are accepted")
     # Of its text model as little as there can be: that is computed elsewhere.
     plain["text_config"].update(num_hidden_layers=0, vocab_size=8, layer_types=None, pad_token_id=None)
-    config = type(config).from_dict(plain)
     shown, told = telling.is_progress_bar_enabled(), telling.get_verbosity()
     telling.disable_progress_bar()
     telling.set_verbosity_error()  # it would list the tensors of the text model
     try:
+        config = type(config).from_dict(plain)
         model, found = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)].from_pretrained(
             folder, config=config, dtype=dtype, ignore_mismatched_sizes=True, output_loading_info=True,
             local_files_only=True,

@@ -70,11 +70,17 @@ class PictureReader:
             ids = self.tokens.write(features)
         except Exception as error:  # whatever somebody else's code raises, of a picture that it was not made for
             raise _unseen(number, width, height, str(error)) from error
-        places = np.flatnonzero(np.asarray(ids, dtype=np.int64) == self.tokens.mark)
+        stands = self.tokens.mark if self.tokens.stands is None else self.tokens.stands
+        places = np.flatnonzero(np.asarray(ids, dtype=np.int64) == stands)
         if not len(places):
             raise _unseen(number, width, height, "it has no tokens")
         grid = None if self.tokens.grid is None else self.tokens.grid(features)
-        return ids, Sight(start, len(ids), picture.digest, features, places, grid)
+        return ids, Sight(start, len(ids), picture.digest, features, places, grid, self.tokens.whole)
+
+    def framed(self, prompt: str) -> str:
+        """The text of a prompt with all that stands around its marks."""
+        before, behind = self.tokens.around
+        return prompt.replace(self.tokens.text, f"{before}{self.tokens.text}{behind}")
 
     def place(self, prompt: Sequence[int], pictures: Sequence[Picture]) -> tuple[tuple[int, ...], tuple[Sight, ...]]:
         """A prompt with one mark for each picture as one with their tokens, and where these are.

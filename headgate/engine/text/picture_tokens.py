@@ -20,7 +20,7 @@ class PictureTokens:
     """What a family writes for a picture.
 
     Attributes:
-        mark: the token in whose places are what the part that sees gives; the chat template writes one per picture.
+        mark: the token that the chat template writes, one per picture.
         text: how it is spelled.
         write: the tokens of a picture that was processed to these features.
         takes: names of the features that the part that sees takes.
@@ -34,6 +34,12 @@ class PictureTokens:
     options: Mapping[str, Any] = field(default_factory=dict)
     grid: Callable[[Mapping[str, Tensor]], tuple[int, int]] | None = None
     """See Sight."""
+    whole: bool = False
+    """See Sight."""
+    stands: int | None = None
+    """The token in whose places are what the part that sees gives; None: it is the mark."""
+    around: tuple[str, str] = "", ""
+    """What a prompt has before and behind each mark, beyond what the chat template writes."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any], processor: Mapping[str, Any], tokenizer: Tokenizer) -> PictureTokens:
@@ -44,8 +50,7 @@ class PictureTokens:
         """
         kind, vision = config.get("model_type"), config.get("vision_config") or {}
         mark = config.get("image_token_id", config.get("image_token_index"))
-        if not isinstance(mark, int) or not (text := tokenizer.decode([mark], skip_special=False)):
-            raise ValueError(f"config.json: image_token_index is {mark!r}, which is no token of the tokenizer")
+        text = _spelling(tokenizer, "image_token_index", mark)
         if kind == "mistral3" or (kind == "llava" and vision.get("model_type") == "pixtral"):
             unit = int(vision.get("patch_size", 16)) * int(
                 config.get("spatial_merge_size", 1 if kind == "llava" else 2)
@@ -64,6 +69,20 @@ class PictureTokens:
             each = processor.get("image_seq_length", config.get("image_seq_length", 256))
             begin, end = (_token(tokenizer, spelled) for spelled in ("<img>", "</img>"))
             return cls(mark, text, _Tiles(mark, begin, end, int(each)), options={"crop_to_patches": True})
+        if kind == "gemma3":
+            opened = config.get("boi_token_index", 255999)
+            opening = _spelling(tokenizer, "boi_token_index", opened)
+            closing = _spelling(tokenizer, "eoi_token_index", config.get("eoi_token_index", 256000))
+            ids = [opened, *[mark] * int(config.get("mm_tokens_per_image", 256))]
+            return cls(
+                opened,
+                opening,
+                lambda _: ids,
+                options={"do_pan_and_scan": False},
+                whole=True,
+                stands=mark,
+                around=("\n\n", f"{closing}\n\n"),
+            )
         if kind in _QWEN:
             grid = _Grid(int(vision.get("spatial_merge_size", 2)))
             write = partial(_filled, mark, grid)
@@ -72,7 +91,7 @@ class PictureTokens:
 
 
 _QWEN = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
-KINDS = ("mistral3", "llava", "internvl", *_QWEN)
+KINDS = ("mistral3", "llava", "internvl", "gemma3", *_QWEN)
 """Values of model_type whose pictures are known."""
 
 
@@ -135,6 +154,13 @@ class _Grid:
 def _filled(mark: int, grid: _Grid, features: Mapping[str, Tensor]) -> list[int]:
     rows, columns = grid(features)
     return [mark] * (rows * columns)
+
+
+def _spelling(tokenizer: Tokenizer, key: str, token: object) -> str:
+    text = tokenizer.decode([token], skip_special=False) if isinstance(token, int) else ""
+    if not text:
+        raise ValueError(f"config.json: {key} is {token!r}, which is no token of the tokenizer")
+    return text
 
 
 def _token(tokenizer: Tokenizer, text: str) -> int:

@@ -35,6 +35,7 @@ class Sight:
         features: what the part that sees takes, by the names that it has for it.
         places: int64, ascending: the placeholders, counted from `start`, in whose places are what that part gives.
         grid: rows and columns of the placeholders, which follow each other, where the model's heads turn by these.
+        whole: the placeholders, which follow each other, attend to each other, so that one step computes them all.
     """
 
     start: int
@@ -43,6 +44,12 @@ class Sight:
     features: Mapping[str, Tensor]
     places: NDArray[np.int64]
     grid: tuple[int, int] | None = None
+    whole: bool = False
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """Positions of its first placeholder and behind its last one."""
+        return self.start + int(self.places[0]), self.start + int(self.places[-1]) + 1
 
     @property
     def stop(self) -> int:
@@ -84,6 +91,16 @@ def turning(sights: Sequence[Sight], start: int, stop: int) -> NDArray[np.int64]
         saved += count - max(rows, columns)
         at[:, high - start :] = np.arange(high, stop) - saved
     return at
+
+
+def parted(sights: Sequence[Sight], start: int, stop: int) -> int:
+    """Where a step of the tokens from `start` on may end: the last such place up to `stop`, or else the first."""
+    for sight in sights:
+        if sight.whole:
+            first, behind = sight.seen
+            if first < stop < behind:
+                return first if start < first else behind
+    return stop
 
 
 def check_sights(prompt: Sequence[int], sights: Sequence[Sight]) -> None:

@@ -86,7 +86,7 @@ class PromptReader:
         extra: Mapping[str, Any],
     ) -> tuple[tuple[int, ...], tuple[Sight, ...]]:
         text = self._chat_template.render(messages, tools=tools, pictures=True, **extra)
-        return reader.place(self._read(text, False, most), pictures)
+        return reader.place(self._read(reader.framed(text), False, most), pictures)
 
     def _read(self, text: str, special: bool, most: int | None) -> tuple[int, ...]:
         # Megabytes take seconds, and a hundred times their size of memory.
