@@ -9,29 +9,29 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from headgate.engine.adapting import Adapting
-from headgate.engine.assembly import Assembly
+from headgate.engine.assembling.assembly import Assembly
+from headgate.engine.assembling.describing import adapted_info
+from headgate.engine.assembling.dividing import divide
+from headgate.engine.assembling.drafting import have_drafted
+from headgate.engine.assembling.reading import Reader, ReadModel
+from headgate.engine.assembling.tiering import Tiering
+from headgate.engine.assembling.trial import Shapes, proved
 from headgate.engine.cpu_time import bounded_threads
-from headgate.engine.describing import adapted_info
 from headgate.engine.device import computing_on, open_device
-from headgate.engine.dividing import divide
-from headgate.engine.drafting import have_drafted
 from headgate.engine.errors import ModelsTooLarge, UnknownArchitecture, UnknownModel, lacks_memory
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import choose_kernels, row_kernels
 from headgate.engine.kernels.interface import AttentionShape
 from headgate.engine.kv.store import kv_dtype
 from headgate.engine.lane import Lane
-from headgate.engine.local import LocalModel
+from headgate.engine.lanes.adapting import Adapting
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import computed_in
 from headgate.engine.models.opening import folder_tensors, open_checkpoint
 from headgate.engine.models.tensors import Tensors
-from headgate.engine.reading import Reader, ReadModel
 from headgate.engine.request import Request
 from headgate.engine.settings import EngineSettings, ModelSpec
-from headgate.engine.tiering import Tiering
-from headgate.engine.trial import Shapes, proved
 
 logger = logging.getLogger(__name__)
 

@@ -7,20 +7,20 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
-from headgate.engine.found import Found, Sampled, Scored
-from headgate.engine.inputs import Interrupt
-from headgate.engine.lane_adapters import LaneAdapters
-from headgate.engine.lane_counts import LaneCounts
-from headgate.engine.pace import Pace
+from headgate.engine.lanes.adapters import LaneAdapters
+from headgate.engine.lanes.counts import LaneCounts
+from headgate.engine.lanes.stats import ModelStats
+from headgate.engine.lanes.tally import Tally
 from headgate.engine.request import Delta, ErrorCause, Finish, FinishReason, Request
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.drafter import Drafter
 from headgate.engine.speculation.proposing import Proposing
-from headgate.engine.stats import ModelStats
-from headgate.engine.stepper import Stepper
-from headgate.engine.tally import Tally
+from headgate.engine.stepping.found import Found, Sampled, Scored
+from headgate.engine.stepping.inputs import Interrupt
+from headgate.engine.stepping.pace import Pace
+from headgate.engine.stepping.stepper import Stepper
 from headgate.engine.text.pictures import Sight, told_apart
 
 logger = logging.getLogger(__name__)

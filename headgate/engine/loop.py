@@ -18,11 +18,11 @@ import torch
 
 from headgate.engine.device import computing_on
 from headgate.engine.errors import EngineStopped, UnknownModel
-from headgate.engine.inputs import Interrupt
 from headgate.engine.lane import Lane
+from headgate.engine.lanes.stats import ModelStats
+from headgate.engine.lanes.tally import Tally
 from headgate.engine.request import Delta, Finish, Request
-from headgate.engine.stats import ModelStats
-from headgate.engine.tally import Tally
+from headgate.engine.stepping.inputs import Interrupt
 from headgate.engine.text.pictures import Sight
 
 logger = logging.getLogger(__name__)

@@ -9,25 +9,25 @@ from collections.abc import Sequence as Seq
 import torch
 from torch import Tensor
 
-from headgate.engine.ahead import AheadDecoder, Decoded
-from headgate.engine.chunk import Chunk
-from headgate.engine.drawing import Drawing, plain
-from headgate.engine.found import Found, Sampled
-from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_pages, step_states, tensor
-from headgate.engine.judging import Judging
+from headgate.engine.device_steps.ahead import AheadDecoder, Decoded
+from headgate.engine.device_steps.prompt_steps import PromptSteps
+from headgate.engine.device_steps.rehearsal import rehearse
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kv.records import BlockRecords, block_records
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.adapted import AdaptedDecoder, Tuning
 from headgate.engine.models.language_model import LanguageModel
-from headgate.engine.prompt_steps import PromptSteps
-from headgate.engine.rehearsal import rehearse
 from headgate.engine.request import TokenLogprob
 from headgate.engine.sampling.forms import GuidedForms
 from headgate.engine.sampling.grammar import Guide
 from headgate.engine.sampling.sampler import Sampler
-from headgate.engine.seeing import Seeing
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
+from headgate.engine.stepping.drawing import Drawing, plain
+from headgate.engine.stepping.found import Found, Sampled
+from headgate.engine.stepping.inputs import Interrupt, StepInputs, decode_batch, step_pages, step_states, tensor
+from headgate.engine.stepping.judging import Judging
+from headgate.engine.stepping.seeing import Seeing
 
 logger = logging.getLogger(__name__)
 

@@ -27,18 +27,18 @@ from bisect import insort
 from collections.abc import Sequence as Seq
 from operator import attrgetter
 
-from headgate.engine.background import Background
-from headgate.engine.chunk import Chunk
 from headgate.engine.kv.block_table import BlockTable
 from headgate.engine.kv.pins import Pins
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
 from headgate.engine.kv.window import Window
-from headgate.engine.limits import Limits, StepRoom
+from headgate.engine.scheduling.background import Background
+from headgate.engine.scheduling.chunk import Chunk
+from headgate.engine.scheduling.limits import Limits, StepRoom
+from headgate.engine.scheduling.shares import Shares
+from headgate.engine.scheduling.waiting import Waiting
 from headgate.engine.sequence import Sequence
-from headgate.engine.shares import Shares
 from headgate.engine.speculation.lent import Lent
-from headgate.engine.waiting import Waiting
 
 _RANKS = (0, 1)
 _BLOCKS, _PAGES = attrgetter("blocks"), attrgetter("pages")

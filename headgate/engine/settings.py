@@ -9,9 +9,9 @@ from typing import Literal
 
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.kv.store import KVDtype
-from headgate.engine.limits import Limits
 from headgate.engine.models.loader import Dtype
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.text.tool_calls import ToolFormat
 
 

@@ -14,7 +14,7 @@ import torch
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import EngineError
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.settings import ModelSpec
 from headgate.gateway.caching.answers import Answers
 from headgate.gateway.caching.audits import Audits

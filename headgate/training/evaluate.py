@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from headgate.engine.demo.tasks import BEYOND, FAMILIES, Sample, each_beyond, each_cell, grade
 from headgate.engine.engine import Engine
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
 

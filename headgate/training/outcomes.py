@@ -20,8 +20,8 @@ from headgate.engine.demo.tasks import BEYOND, Message, Sample, generate, grade
 from headgate.engine.demo.tasks.draw import hashed
 from headgate.engine.demo.tasks.grading import Grading
 from headgate.engine.engine import Engine
-from headgate.engine.judged import Probe, Score
-from headgate.engine.local import LocalModel
+from headgate.engine.front.judged import Probe, Score
+from headgate.engine.front.local import LocalModel
 from headgate.engine.models.generation import hand_over
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.sampling.params import SamplingParams

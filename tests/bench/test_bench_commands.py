@@ -23,8 +23,8 @@ from headgate.bench.engine.workloads import Prompts, Workload, decode, mixed, pr
 from headgate.bench.serving.serve import server
 from headgate.bench.serving.servers import no_settings, without_settings
 from headgate.engine.engine import Engine
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.text.tokenizer import Tokenizer

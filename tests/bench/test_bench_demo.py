@@ -14,7 +14,7 @@ from headgate.bench.cli import bench
 from headgate.bench.demo import report as demo_report
 from headgate.bench.demo.measure import NAMES, DemoFigures, Measured
 from headgate.engine.demo.tasks import FAMILIES, Message, Sample, each_cell
-from headgate.engine.model_info import ModelInfo
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.models.generation import SamplingDefaults
 from headgate.training.evaluate import Answer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headgate.engine.engine import Engine
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.settings import EngineSettings, ModelSpec
 
 T = TypeVar("T")

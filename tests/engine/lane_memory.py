@@ -14,9 +14,6 @@ from itertools import count
 import numpy as np
 import torch
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.found import Probed, Sampled, Scored
-from headgate.engine.inputs import Interrupt
 from headgate.engine.kv.disk import DiskTier
 from headgate.engine.kv.kinds import kv_tables
 from headgate.engine.kv.shelf import Shelf
@@ -24,11 +21,14 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
 from headgate.engine.kv.window import Window
 from headgate.engine.lane import Lane
-from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, TokenScore
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.scheduling.chunk import Chunk
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.verifier import holding
+from headgate.engine.stepping.found import Probed, Sampled, Scored
+from headgate.engine.stepping.inputs import Interrupt
 
 LIMITS = Limits(
     max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=5, background_step_tokens=3, pinned_share=0.3

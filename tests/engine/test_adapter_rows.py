@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.bench.engine.speed import all_answered
-from headgate.engine.ahead import AheadDecoder
-from headgate.engine.chunk import Chunk
+from headgate.engine.device_steps.ahead import AheadDecoder
 from headgate.engine.engine import Engine
 from headgate.engine.errors import UnknownModel
-from headgate.engine.found import Sampled
-from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.kv.store import KVStore
@@ -32,8 +29,11 @@ from headgate.engine.models.loader import load_decoder
 from headgate.engine.request import Finish, Request
 from headgate.engine.runner import Runner
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence as EngineSequence
 from headgate.engine.settings import EngineSettings, ModelSpec
+from headgate.engine.stepping.found import Sampled
+from headgate.engine.stepping.inputs import Interrupt
 
 NAMES = ("base", "a", "b", "c")
 SIX = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)

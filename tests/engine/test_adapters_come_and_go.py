@@ -20,7 +20,7 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 from headgate.bench.engine.speed import all_answered
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, EngineStopped, UnknownModel
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.models.adapted import AdaptedDecoder, LoadedAdapter, Tuning
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.resting import ReadAgain

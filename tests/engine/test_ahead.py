@@ -12,14 +12,14 @@ import pytest
 import torch
 from engine_site import StartLine, serving
 
-from headgate.engine.ahead import AheadDecoder
+from headgate.engine.device_steps.ahead import AheadDecoder
 from headgate.engine.engine import Engine
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import POSITION, RowState
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.kv.store import KVStore
-from headgate.engine.local import LocalModel
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.runner import Runner
 from headgate.engine.sampling.params import SamplingParams

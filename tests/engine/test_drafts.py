@@ -21,15 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from headgate.engine.chunk import Chunk
 from headgate.engine.engine import Engine
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.cpu.kernels import native_status
 from headgate.engine.kv.tables import KVTables
-from headgate.engine.local import LocalModel
 from headgate.engine.models.loader import Dtype
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Finish, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.engine.speculation.draft import Draft

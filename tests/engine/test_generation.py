@@ -17,9 +17,9 @@ from tiny_models import ARCHITECTURES, SEEING, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.kv.store import KVDtype
-from headgate.engine.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
 

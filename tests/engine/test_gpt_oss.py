@@ -17,12 +17,12 @@ from tiny_models import write_tokenizer
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import AttentionBatch, Kernels
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.local import LocalModel
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.decoder import DecoderWeights
 from headgate.engine.models.language_model import LanguageModel

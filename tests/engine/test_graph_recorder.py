@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headgate.engine.graphs import Bucket, Buckets, GraphRecorder, sizes
+from headgate.engine.device_steps.graphs import Bucket, Buckets, GraphRecorder, sizes
 
 CPU = torch.device("cpu")
 

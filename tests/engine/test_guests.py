@@ -18,8 +18,8 @@ from tiny_models import COMMON, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import KernelSet
-from headgate.engine.local import LocalModel
 from headgate.engine.models.guest_loading import guest_facts
 from headgate.engine.models.loading import check_config, read_facts
 from headgate.engine.sampling.params import SamplingParams

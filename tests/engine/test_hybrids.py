@@ -17,7 +17,7 @@ from tiny_models import COMMON, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.models import guest_states, state_passes
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.delta import GatedDelta

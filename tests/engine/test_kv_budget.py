@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from headgate.engine.assembling.largest_step import largest_step
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.budget import host_memory, kv_budget, measured_budget
-from headgate.engine.largest_step import largest_step
-from headgate.engine.limits import Limits
 from headgate.engine.models.loader import load_decoder
+from headgate.engine.scheduling.limits import Limits
 
 GIB = 2**30
 

@@ -21,12 +21,12 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kv.disk import DiskFolder, KVFolderError
 from headgate.engine.kv.tiers import TierStats
-from headgate.engine.limits import Limits
-from headgate.engine.local import LocalModel
 from headgate.engine.request import Finish, Priority, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.settings import EngineSettings, ModelSpec
 
 ONE = SamplingParams(max_tokens=1, ignore_eos=True)

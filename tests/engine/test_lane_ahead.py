@@ -6,9 +6,9 @@ from hypothesis import settings
 from lane_memory import lane_of
 from test_lane_properties import LaneMachine, WindowedLaneMachine
 
-from headgate.engine.limits import Limits
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.limits import Limits
 
 
 class AheadMachine(LaneMachine):

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_memory import BLOCK_SIZE, Errands, MemoryModel, following, lane_of, tiered_lane
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.found import Sampled
-from headgate.engine.inputs import Interrupt
 from headgate.engine.lane import Lane
-from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.chunk import Chunk
+from headgate.engine.scheduling.limits import Limits
+from headgate.engine.stepping.found import Sampled
+from headgate.engine.stepping.inputs import Interrupt
 
 WIDE = Limits(max_step_tokens=24, max_running=4, max_sequence_share=0.5)
 CONTEXT = 56

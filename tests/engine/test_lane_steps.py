@@ -8,13 +8,13 @@ import pytest
 import torch
 from lane_memory import BLOCKS, lane_of
 
-from headgate.engine.chunk import Chunk
 from headgate.engine.errors import PromptTooLong, lacks_memory
-from headgate.engine.found import Probed, Sampled, Scored
-from headgate.engine.inputs import Interrupt
-from headgate.engine.limits import Limits
 from headgate.engine.request import Priority, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.chunk import Chunk
+from headgate.engine.scheduling.limits import Limits
+from headgate.engine.stepping.found import Probed, Sampled, Scored
+from headgate.engine.stepping.inputs import Interrupt
 
 PRIORITIES: dict[str, Priority] = {"first": "foreground", "second": "foreground", "youngest": "interactive"}
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_memory import BLOCKS, lane_of
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, Priority, Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.scheduling.chunk import Chunk
+from headgate.engine.scheduling.limits import Limits
 
 
 class Twin:

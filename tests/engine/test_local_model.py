@@ -13,12 +13,12 @@ import torch
 import transformers
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.engine.choice import TextDelta
 from headgate.engine.engine import Engine
 from headgate.engine.errors import PromptTooLong
-from headgate.engine.judged import Probe, Score
+from headgate.engine.front.choice import TextDelta
+from headgate.engine.front.judged import Probe, Score
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import KernelSet
-from headgate.engine.local import LocalModel
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.engine.mailbox import Mailbox
+from headgate.engine.front.mailbox import Mailbox
 from headgate.engine.request import Delta, Finish
 
 

@@ -25,7 +25,7 @@ from tiny_models import DEEP_EYES
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from headgate.engine.engine import Engine
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec

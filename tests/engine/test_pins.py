@@ -7,9 +7,9 @@ from lane_memory import lane_of
 
 from headgate.engine.kv.pins import Pins
 from headgate.engine.kv.tables import KVTables
-from headgate.engine.limits import Limits
 from headgate.engine.request import FinishReason, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.limits import Limits
 
 
 def test_pinned_prompts_stay_whatever_comes_and_go_when_they_are_let_go() -> None:

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from headgate.engine.ahead import AheadDecoder
+from headgate.engine.device_steps.ahead import AheadDecoder
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.kv.store import KVStore
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
-from headgate.engine.limits import Limits
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.scheduling.limits import Limits
 
 CPU = torch.device("cpu")
 BLOCKS, BLOCK_SIZE, LONGEST = 900, 4, 48

@@ -21,10 +21,11 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import ModelBusy, WakeFailed
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.local import LocalModel
+from headgate.engine.lanes.sleeper import Sleeper
 from headgate.engine.loop import StepLoop
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
@@ -33,7 +34,6 @@ from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Delta, Finish, Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
-from headgate.engine.sleeper import Sleeper
 
 BLOCKS = 20
 WORDS = tuple(range(5, 105))

@@ -16,22 +16,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.engine.chunk import Chunk
 from headgate.engine.engine import Engine
 from headgate.engine.errors import EngineStopped, PromptTooLong, UnknownModel
-from headgate.engine.found import Sampled
-from headgate.engine.inputs import Interrupt
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
-from headgate.engine.limits import Limits
-from headgate.engine.local import LocalModel
 from headgate.engine.loop import StepLoop
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.scheduling.chunk import Chunk
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.settings import EngineSettings, ModelSpec
+from headgate.engine.stepping.found import Sampled
+from headgate.engine.stepping.inputs import Interrupt
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
 

@@ -17,9 +17,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.engine.choice import TextDelta
 from headgate.engine.engine import Engine
-from headgate.engine.local import LocalModel
+from headgate.engine.front.choice import TextDelta
+from headgate.engine.front.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar, GrammarError
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec

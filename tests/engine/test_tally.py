@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.engine.lanes.tally import Spread, Tally
 from headgate.engine.request import Finish
-from headgate.engine.tally import Spread, Tally
 
 BOUNDS = (1.0, 2.0, 5.0)
 

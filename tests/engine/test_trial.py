@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from headgate.engine.assembling.trial import Shapes, proved, wrong_in
 from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.inputs import Sizes, rounded
 from headgate.engine.kernels.choice import KernelChoice
@@ -26,7 +27,6 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.quant.linear import DenseLinear, Linear, WeightFormat
 from headgate.engine.settings import EngineSettings, ModelSpec
-from headgate.engine.trial import Shapes, proved, wrong_in
 
 CPU = torch.device("cpu")
 SMALL = Shapes(
@@ -108,7 +108,7 @@ def test_neither_the_name_of_tritons_distribution_nor_a_useless_folder_ends_the_
 
 def test_the_process_ends_with_the_one_that_started_it() -> None:
     watched, held = os.pipe()
-    command = [sys.executable, "-P", "-m", "headgate.engine.trial", str(watched)]
+    command = [sys.executable, "-P", "-m", "headgate.engine.assembling.trial", str(watched)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(watched,)) as process:  # it waits for its task
         os.close(watched)
         os.close(held)
@@ -138,7 +138,7 @@ def test_kernels_are_launched_on_the_device_they_are_tried_for(monkeypatch: pyte
             return super().swiglu(gate_up, into)
 
     seen: list[list[torch.device]] = []
-    monkeypatch.setattr("headgate.engine.trial.computing_on", computing_on)
+    monkeypatch.setattr("headgate.engine.assembling.trial.computing_on", computing_on)
     wrong_in(Looking(), CPU, [SMALL])
     assert seen
     assert all(devices == [CPU] for devices in seen)

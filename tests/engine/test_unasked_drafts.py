@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.cpu.kernels import native_status
-from headgate.engine.local import LocalModel
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_memory import lane_of
 
-from headgate.engine.limits import Limits
 from headgate.engine.request import Finish, Priority, Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.text.pictures import Sight
 
 LIMITS = Limits(max_step_tokens=12, max_running=4, max_sequence_share=0.3, knee_tokens=9, background_step_tokens=3)

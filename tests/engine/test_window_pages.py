@@ -21,6 +21,7 @@ from lane_memory import lane_of
 from tiny_models import COMMON, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import AttentionBatch, Pages
 from headgate.engine.kernels.reference import ReferenceKernels
@@ -29,11 +30,10 @@ from headgate.engine.kv.kinds import kv_tables
 from headgate.engine.kv.paged_tables import PagedTables
 from headgate.engine.kv.store import KVStore
 from headgate.engine.kv.window import Window, partial_window
-from headgate.engine.limits import Limits
-from headgate.engine.local import LocalModel
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.settings import EngineSettings, ModelSpec
 
 STATUS = native_status()
@@ -67,7 +67,7 @@ def serving(
         with serving(folder, settings, None, caplog, **spec) as model:
             settings = replace(settings, kv_bytes=blocks * settings.block_size * model.info.kv_bytes_per_token)
     engine = Engine(settings, **({} if clock is None else {"clock": clock}))
-    with caplog.at_level(logging.INFO, "headgate.engine.assembly"):
+    with caplog.at_level(logging.INFO, "headgate.engine.assembling.assembly"):
         caplog.clear()
         engine.load(ModelSpec("m", folder, **{"dtype": "float32", "context_length": 512, **spec}))
         told = [record.getMessage() for record in caplog.records if "layers that see a window" in record.getMessage()]

@@ -19,13 +19,13 @@ from tiny_models import COMMON, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import PromptTooLong
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kv.kinds import kv_tables
 from headgate.engine.kv.window import Window
 from headgate.engine.kv.window_tables import WindowTables
-from headgate.engine.limits import Limits
-from headgate.engine.local import LocalModel
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.settings import EngineSettings, ModelSpec
 
 NEW = 30

@@ -12,7 +12,7 @@ import pytest
 from gateway_fakes import OUTCOME, FakeDestination
 from road_site import ASK, Site
 
-from headgate.engine.judged import Score
+from headgate.engine.front.judged import Score
 from headgate.engine.request import Finish, TokenScore
 from headgate.gateway.configuration.routing import PolicySection
 from headgate.gateway.pipeline import Road

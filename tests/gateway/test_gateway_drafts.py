@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.engine import Engine
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.gateway.caching.answers import Answers
 from headgate.gateway.caching.question import CachePolicy

@@ -22,8 +22,8 @@ from openai import AsyncOpenAI, BadRequestError
 from tiny_models import COMMON, MakeCheckpoint
 from tokenizers import Tokenizer
 
-from headgate.engine.choice import TextDelta
-from headgate.engine.local import LocalModel
+from headgate.engine.front.choice import TextDelta
+from headgate.engine.front.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar
 from headgate.gateway.local import destination as local_destination
 from headgate.gateway.road.request import ChatRequest

@@ -26,7 +26,7 @@ from team_files import key, write_team
 from upstream_gateway import KEY
 from upstream_server import upstream_server
 
-from headgate.engine.seeing import Seeing
+from headgate.engine.stepping.seeing import Seeing
 from headgate.gateway import keys
 from headgate.gateway.cli import main
 from headgate.gateway.local.destination import LocalDestination

@@ -13,7 +13,7 @@ from gateway_site import forget_environment, site, until
 from team_files import key, write_team
 from tiny_models import write_tokenizer
 
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.gateway.edge.long_bodies import LONG, in_turn
 
 Client = TestClient[Any, Any]

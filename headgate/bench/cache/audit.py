@@ -23,7 +23,7 @@ from headgate.cache.audits.canonical import same_answer
 from headgate.cache.audits.labels import KINDS, Calibration, LabelKind, Rate, by_likelihood, label
 from headgate.engine.demo.tasks import Sample, grade, variants
 from headgate.engine.demo.tasks.draw import Split
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.training.binomial import upper_bound

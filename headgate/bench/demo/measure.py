@@ -15,7 +15,7 @@ from headgate.bench.engine.workloads import decode
 from headgate.engine.demo import Name
 from headgate.engine.demo.tasks import FAMILIES, Sample
 from headgate.engine.engine import Engine
-from headgate.engine.model_info import ModelInfo
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.training.evaluate import Answer, ask
 

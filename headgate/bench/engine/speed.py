@@ -14,7 +14,7 @@ from pathlib import Path
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.engine.engine import Engine
-from headgate.engine.model_info import ModelInfo
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.models.opening import folder_tensors
 from headgate.engine.models.tensors import Tensors
 from headgate.engine.request import Delta, Request

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.bench.engine.speed import Tokens, all_answered, started
 from headgate.bench.gpu.engine import recorded
-from headgate.engine import prompt_steps
+from headgate.engine.device_steps import prompt_steps
 from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.models.tensors import CheckpointTensors, Tensors

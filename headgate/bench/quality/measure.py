@@ -16,10 +16,10 @@ import torch
 from headgate.bench.checkpoints import SHAPES, write_shape
 from headgate.bench.engine.speed import started
 from headgate.engine.demo.tasks import Sample
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVDtype, KVStore, kv_dtype
-from headgate.engine.local import LocalModel
 from headgate.engine.models.loader import Dtype, load_decoder
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.settings import EngineSettings, ModelSpec

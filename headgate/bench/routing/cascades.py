@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
 from headgate.routing.calibration import Infeasible
 from headgate.routing.cascade import HELD_TOKENS, Cascade

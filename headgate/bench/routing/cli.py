@@ -31,7 +31,7 @@ from headgate.bench.routing.wordings import lines as wordings_lines
 from headgate.cache.embedding.encoder import BertEncoder
 from headgate.cache.embedding.sentence_model import default_folder
 from headgate.engine.demo import checkpoint
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.settings import EngineSettings, ModelSpec
 from headgate.routing.outcomes import OutcomeTable, TableError

@@ -14,8 +14,8 @@ import torch
 
 from headgate.engine.kv.store import kv_bytes_per_token, paged_bytes_per_token
 from headgate.engine.kv.window import Window, partial_window
-from headgate.engine.limits import Limits
 from headgate.engine.models.language_model import ModelShape
+from headgate.engine.scheduling.limits import Limits
 
 # Of the control group that a container's processes see as theirs: version 2, then 1. Without a bound the first says
 # "max", and the second a number that no machine has.

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.found import Sampled
-from headgate.engine.inputs import Interrupt
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.odds import Odds, Prior, run
+from headgate.engine.stepping.found import Sampled
+from headgate.engine.stepping.inputs import Interrupt
 
 _UNREAD = 32
 """Tokens that the small model may lack and still draft in the same step; more it reads before, in a step without."""

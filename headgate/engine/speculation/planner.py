@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
-from headgate.engine.chunk import Chunk
+from headgate.engine.scheduling.chunk import Chunk
 
 _WIDTHS = (1, 3, 7, 15, 31)
 """Most tokens proposed for one sequence: with the known one, powers of 2."""

@@ -9,13 +9,13 @@ import logging
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.found import Sampled
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.drafter import Drafter
 from headgate.engine.speculation.lookup import Lookup
 from headgate.engine.speculation.odds import Prior
 from headgate.engine.speculation.planner import Planner
+from headgate.engine.stepping.found import Sampled
 
 logger = logging.getLogger(__name__)
 

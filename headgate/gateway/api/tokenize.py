@@ -7,7 +7,7 @@ from functools import partial
 
 from aiohttp import web
 
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.edge.long_bodies import aside, in_turn

@@ -23,7 +23,7 @@ from headgate.cache.audits.watch import Watch
 from headgate.cache.embedding.sentence_model import Vector
 from headgate.cache.verdict import Hit, Near
 from headgate.engine.errors import EngineError
-from headgate.engine.judged import Score
+from headgate.engine.front.judged import Score
 from headgate.gateway.configuration.cache import AuditSection
 from headgate.gateway.road.destinations import Pieces, Prepared, Read, whole
 from headgate.gateway.road.request import ChatRequest, Choice

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 from prometheus_client import CollectorRegistry
 
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.telemetry.metrics.snapshot import NO_BUCKETS, Buckets, Reading
 

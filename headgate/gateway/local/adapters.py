@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, EngineError, ModelsTooLarge, UnknownModel
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.gateway.configuration.document import ConfigError
 from headgate.gateway.configuration.models import ModelSection
 from headgate.gateway.lifecycle import Lifecycle

@@ -9,11 +9,11 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 
-from headgate.engine.choice import TextDelta
 from headgate.engine.errors import EngineError, EngineStopped, ModelAsleep, PromptTooLong, UnknownModel
-from headgate.engine.judged import Score
-from headgate.engine.local import LocalModel
-from headgate.engine.model_info import ModelInfo
+from headgate.engine.front.choice import TextDelta
+from headgate.engine.front.judged import Score
+from headgate.engine.front.local import LocalModel
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.request import Finish
 from headgate.gateway.configuration.models import SleepSection
 from headgate.gateway.local.echo import Echo, echoed

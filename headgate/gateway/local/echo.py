@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.engine.errors import ScoringFailed
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.request import TokenLogprob
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.road.destinations import Outcome

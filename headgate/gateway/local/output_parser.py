@@ -6,8 +6,8 @@ import secrets
 import string
 from collections.abc import Sequence
 
-from headgate.engine.choice import TextDelta
-from headgate.engine.local import LocalModel
+from headgate.engine.front.choice import TextDelta
+from headgate.engine.front.local import LocalModel
 from headgate.engine.text.answer_reader import AnswerReader
 from headgate.engine.text.tool_calls import CallFormat, CallPiece, Said
 from headgate.gateway.local.structured import cannot_follow

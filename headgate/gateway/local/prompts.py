@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
 from headgate.engine.text.pictures import Picture as Decoded
 from headgate.engine.text.pictures import Sight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.engine.model_info import ModelInfo
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.road.request import ChatRequest, Sampling
 from headgate.gateway.wire.errors import invalid

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from headgate.engine.errors import EngineError
-from headgate.engine.local import LocalModel
-from headgate.engine.sleeper import Sleeper, SleepStats
+from headgate.engine.front.local import LocalModel
+from headgate.engine.lanes.sleeper import Sleeper, SleepStats
 from headgate.gateway.configuration.models import SleepSection
 from headgate.gateway.wire.errors import asleep
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.engine.local import LocalModel
-from headgate.engine.model_info import ModelInfo
+from headgate.engine.front.local import LocalModel
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.sampling.params import SamplingParams
 from headgate.routing.price import Rates, first_rates
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar, GrammarError
 from headgate.engine.text.answer_grammar import (
     CallForm,

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from headgate.cache.embedding.embedder import SentenceEmbedder
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.loop import StepLoop
-from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.generation import SamplingDefaults
 from headgate.engine.models.loading import read_facts
 from headgate.engine.text.chat_template import ChatTemplate

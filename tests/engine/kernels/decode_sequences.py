@@ -5,9 +5,6 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.found import Sampled
-from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.cpu.kernels import CpuKernels
 from headgate.engine.kv.store import KVStore
 from headgate.engine.kv.tables import KVTables
@@ -17,7 +14,10 @@ from headgate.engine.request import Request
 from headgate.engine.runner import Runner
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
+from headgate.engine.stepping.found import Sampled
+from headgate.engine.stepping.inputs import Interrupt
 
 BLOCK, BLOCKS = 4, 400
 

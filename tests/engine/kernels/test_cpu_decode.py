@@ -10,16 +10,16 @@ from decode_sequences import BLOCK, BLOCKS, PARAMS, OneByOne, Sequences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine.chunk import Chunk
 from headgate.engine.demo import checkpoint
-from headgate.engine.found import Sampled
-from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.whole_step import DecodeBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.chunk import Chunk
+from headgate.engine.stepping.found import Sampled
+from headgate.engine.stepping.inputs import Interrupt
 
 STATUS = native_status()
 pytestmark = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")

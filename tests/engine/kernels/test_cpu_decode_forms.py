@@ -13,10 +13,8 @@ from decode_sequences import BLOCK, PARAMS, OneByOne, Sequences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine.chunk import Chunk
 from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tasks.words import FIRST_NAMES
-from headgate.engine.found import Sampled
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.whole_step import HELD
 from headgate.engine.models.decoder import Decoder
@@ -24,6 +22,8 @@ from headgate.engine.models.loader import load_decoder
 from headgate.engine.sampling.forms import GuidedForms
 from headgate.engine.sampling.grammar import Grammar, GrammarError, Grammars, Guide
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduling.chunk import Chunk
+from headgate.engine.stepping.found import Sampled
 from headgate.engine.text.answer_grammar import json_grammar
 from headgate.engine.text.tokenizer import Tokenizer
 

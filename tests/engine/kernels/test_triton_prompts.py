@@ -20,10 +20,10 @@ from taped import taped
 from tiny_models import ARCHITECTURES, COMMON, write_tokenizer
 from triton_cases import in_the_interpreter, triton_kernels
 
-from headgate.engine import assembly
 from headgate.engine import engine as engines
+from headgate.engine.assembling import assembly
+from headgate.engine.device_steps.prompt_steps import PromptSteps, recorded_sizes, spare_blocks
 from headgate.engine.engine import Engine
-from headgate.engine.inputs import StepInputs
 from headgate.engine.kernels.choice import KernelChoice
 from headgate.engine.kernels.interface import AttentionBatch, Kernels, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels
@@ -34,15 +34,15 @@ from headgate.engine.kernels.triton.standing import TritonStandingStep
 from headgate.engine.kv.store import KVStore
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
-from headgate.engine.limits import Limits
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
-from headgate.engine.prompt_steps import PromptSteps, recorded_sizes, spare_blocks
 from headgate.engine.request import Delta, Request
 from headgate.engine.runner import Runner
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.settings import EngineSettings, ModelSpec
+from headgate.engine.stepping.inputs import StepInputs
 
 pytestmark = in_the_interpreter
 
@@ -319,7 +319,7 @@ def test_what_is_not_right_or_no_sooner_is_not_used(
     kernels = attending_kernels()
     if frozen:
         monkeypatch.setattr(kernels, "standing_step", Frozen)
-    caplog.set_level(logging.INFO, "headgate.engine.prompt_steps")
+    caplog.set_level(logging.INFO, "headgate.engine.device_steps.prompt_steps")
     site = Site(dense, kernels, record=record, clock=clock, sizes=[6])
     assert site.steps is not None
     assert site.steps.unrecorded == 0

@@ -17,19 +17,19 @@ from packed_checkpoints import gptq_scheme, write_packed
 from tiny_models import COMMON, EXPERTS, MakeCheckpoint
 from torch import Tensor
 
+from headgate.engine.assembling.largest_step import largest_step
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch, Kernels
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.largest_step import largest_step
-from headgate.engine.limits import Limits
 from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.adapted_linear import AdapterRows, Stack
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.models.resting import Parked, storages
+from headgate.engine.scheduling.limits import Limits
 from headgate.engine.settings import EngineSettings, ModelSpec
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from typing import get_args
 
 from prometheus_client.core import Metric
 
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
 from headgate.gateway.caching.audits import Audits, State
 from headgate.gateway.telemetry.metrics import catalogue
 from headgate.gateway.telemetry.metrics.families import Scraped

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kv.tiers import TierStats
-from headgate.engine.local import LocalModel
-from headgate.engine.sleeper import SleepStats
-from headgate.engine.stats import ModelStats
+from headgate.engine.lanes.sleeper import SleepStats
+from headgate.engine.lanes.stats import ModelStats
 from headgate.gateway.telemetry.metrics.catalogue import Engine
 from headgate.gateway.telemetry.metrics.families import Scraped, ValueFamily
 

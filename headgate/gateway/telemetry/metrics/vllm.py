@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 
-from headgate.engine.local import LocalModel
+from headgate.engine.front.local import LocalModel
+from headgate.engine.lanes.stats import ModelStats
+from headgate.engine.lanes.tally import Spread, Tally
 from headgate.engine.request import FinishReason
-from headgate.engine.stats import ModelStats
-from headgate.engine.tally import Spread, Tally
 from headgate.gateway.telemetry.metrics import catalogue
 from headgate.gateway.telemetry.metrics.families import HistogramFamily, Scraped, ValueFamily
 from headgate.gateway.telemetry.metrics.vllm_catalogue import Vllm

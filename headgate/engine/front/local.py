@@ -13,18 +13,18 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from headgate.engine.choice import ChoiceStream, TextDelta, merge, singly
 from headgate.engine.errors import ProbeFailed, ScoringFailed, UnknownModel
-from headgate.engine.judged import Probe, Score
+from headgate.engine.front.choice import ChoiceStream, TextDelta, merge, singly
+from headgate.engine.front.judged import Probe, Score
+from headgate.engine.front.mailbox import Mailbox
+from headgate.engine.front.model_info import ModelInfo
+from headgate.engine.lanes.sleeper import Sleeper
+from headgate.engine.lanes.stats import ModelStats
+from headgate.engine.lanes.tally import Tally
 from headgate.engine.loop import StepLoop
-from headgate.engine.mailbox import Mailbox
-from headgate.engine.model_info import ModelInfo
 from headgate.engine.request import Delta, Finish, Priority, Request, TokenLogprob
 from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.sleeper import Sleeper
-from headgate.engine.stats import ModelStats
-from headgate.engine.tally import Tally
 from headgate.engine.text.answer_readers import AnswerReaders
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.picture_reader import PictureReader

@@ -9,15 +9,15 @@ from itertools import islice
 
 from torch import Tensor
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.found import Sampled
-from headgate.engine.inputs import StepInputs
 from headgate.engine.kv.store import KVStore
 from headgate.engine.request import TokenLogprob
 from headgate.engine.sampling.grammar import GrammarError
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.verifier import holding
+from headgate.engine.stepping.found import Sampled
+from headgate.engine.stepping.inputs import StepInputs
 
 _Row = tuple[Sequence, int]
 """As in `StepInputs.sampling`."""

@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.graphs import Bucket, Buckets, Recorder
-from headgate.engine.inputs import Interrupt
+from headgate.engine.device_steps.graphs import Bucket, Buckets, Recorder
+from headgate.engine.device_steps.rows import Rows
 from headgate.engine.kernels.device_rows import DeviceStep, RowKernels, RowState
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
-from headgate.engine.rows import Rows
 from headgate.engine.sampling.upload import upload
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
+from headgate.engine.stepping.inputs import Interrupt
 
 _MANY = 64
 """Sequences from which on two steps are begun that nobody has read: to report what so many were given, and to decide

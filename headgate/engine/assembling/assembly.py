@@ -11,13 +11,16 @@ from pathlib import Path
 
 import torch
 
-from headgate.engine.adapting import Adapting
-from headgate.engine.ahead import AheadDecoder
-from headgate.engine.describing import model_info
+from headgate.engine.assembling.describing import model_info
+from headgate.engine.assembling.dividing import KVShare
+from headgate.engine.assembling.reading import Reader, ReadModel
+from headgate.engine.assembling.tiering import Tiering, model_parts
 from headgate.engine.device import computing_on
-from headgate.engine.dividing import KVShare
+from headgate.engine.device_steps.ahead import AheadDecoder
+from headgate.engine.device_steps.graphs import recorder
+from headgate.engine.device_steps.prompt_steps import PromptSteps, recorded_sizes, spare_blocks
 from headgate.engine.errors import CheckpointError
-from headgate.engine.graphs import recorder
+from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.device_rows import RowKernels
 from headgate.engine.kv.kinds import kv_tables
 from headgate.engine.kv.store import KVStore
@@ -25,20 +28,17 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.kv.tiers import Tiers
 from headgate.engine.kv.window import Window, partial_window
 from headgate.engine.lane import Lane
-from headgate.engine.local import LocalModel
+from headgate.engine.lanes.adapting import Adapting
+from headgate.engine.lanes.sleeper import Sleeper
 from headgate.engine.loop import StepLoop
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.resting import Parked, ReadAgain
-from headgate.engine.prompt_steps import PromptSteps, recorded_sizes, spare_blocks
-from headgate.engine.reading import Reader, ReadModel
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
-from headgate.engine.seeing import picture_reader
 from headgate.engine.settings import EngineSettings
-from headgate.engine.sleeper import Sleeper
+from headgate.engine.stepping.seeing import picture_reader
 from headgate.engine.text.chat_template import ChatTemplate
-from headgate.engine.tiering import Tiering, model_parts
 
 logger = logging.getLogger(__name__)
 

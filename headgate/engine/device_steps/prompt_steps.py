@@ -15,14 +15,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from headgate.engine.graphs import DEMAND, Recorder
-from headgate.engine.inputs import StepInputs, tensor
+from headgate.engine.device_steps.graphs import DEMAND, Recorder
+from headgate.engine.device_steps.made_up import blocks_taken, made_up
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kernels.standing import StandingStep, StepBound
 from headgate.engine.kv.store import KVStore
-from headgate.engine.made_up import blocks_taken, made_up
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.language_model import LanguageModel
+from headgate.engine.stepping.inputs import StepInputs, tensor
 
 logger = logging.getLogger(__name__)
 

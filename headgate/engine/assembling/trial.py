@@ -1,7 +1,8 @@
 """Kernels on a GPU that they were never run on: tried in the shapes of the models, before these are loaded.
 
-In a process apart, `python -m headgate.engine.trial`: after an illegal access CUDA refuses all further work of a
-process, and what hangs on a GPU cannot be interrupted. What was right once is not tried again by the same programs.
+In a process apart, `python -m headgate.engine.assembling.trial`: after an illegal access CUDA refuses all that the
+process wants of it, and what hangs on a GPU cannot be interrupted. What was right once is not tried again by the same
+programs.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headgate.engine.chunk import Chunk
 from headgate.engine.errors import lacks_memory
 from headgate.engine.models.eyes import Eyes, Given
 from headgate.engine.models.language_model import LanguageModel
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.text.picture_reader import PictureReader
 from headgate.engine.text.pictures import Picture, Sight, turning
 from headgate.engine.text.tokenizer import Tokenizer

@@ -6,19 +6,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from headgate.engine.chunk import Chunk
 from headgate.engine.errors import lacks_memory
-from headgate.engine.found import Found, Sampled
-from headgate.engine.inputs import Interrupt
-from headgate.engine.lane_counts import LaneCounts
-from headgate.engine.pace import Pace
+from headgate.engine.lanes.counts import LaneCounts
+from headgate.engine.lanes.tally import Tally
 from headgate.engine.request import ErrorCause
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
-from headgate.engine.seeing import Seeing, differs, wanted
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.proposing import Proposed, Proposing
-from headgate.engine.tally import Tally
+from headgate.engine.stepping.found import Found, Sampled
+from headgate.engine.stepping.inputs import Interrupt
+from headgate.engine.stepping.pace import Pace
+from headgate.engine.stepping.seeing import Seeing, differs, wanted
 
 logger = logging.getLogger(__name__)
 

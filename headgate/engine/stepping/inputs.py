@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from headgate.engine.chunk import Chunk
 from headgate.engine.kernels.interface import Pages
 from headgate.engine.kernels.states import StepStates
 from headgate.engine.kernels.whole_step import DecodeBatch, Forms
 from headgate.engine.sampling.noise import stream_key
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
 
 

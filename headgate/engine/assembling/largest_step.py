@@ -6,9 +6,9 @@ import torch
 
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
-from headgate.engine.limits import Limits
 from headgate.engine.models.adapted import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
+from headgate.engine.scheduling.limits import Limits
 
 
 def largest_step(decoder: LanguageModel, limits: Limits, block_size: int, kept: torch.dtype) -> torch.Tensor:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-from headgate.engine.chunk import Chunk
+from headgate.engine.lanes.stats import ModelStats
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
-from headgate.engine.stats import ModelStats
 
 
 @dataclass(slots=True)

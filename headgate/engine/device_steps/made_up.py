@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from headgate.engine.inputs import StepInputs
+from headgate.engine.stepping.inputs import StepInputs
 
 _FARTHEST = 2048
 """Tokens that a sequence has at most where it goes on."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import torch
 
+from headgate.engine.assembling.reading import ReadModel
+from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.kv.store import kv_bytes_per_token, kv_dtype, state_bytes
-from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.adapted import AdapterFacts
 from headgate.engine.models.generation import hand_over, sampling_defaults
-from headgate.engine.reading import ReadModel
 from headgate.engine.settings import EngineSettings
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.inputs import stream
 from headgate.engine.kernels.device_rows import (
     BIASES,
     CHOICES,
@@ -25,7 +23,9 @@ from headgate.engine.kernels.device_rows import (
 )
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sampling.upload import upload
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
+from headgate.engine.stepping.inputs import stream
 
 
 @dataclass(slots=True, eq=False)

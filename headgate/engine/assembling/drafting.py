@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from headgate.engine.assembling.reading import ReadModel
 from headgate.engine.errors import CheckpointError
 from headgate.engine.lane import Lane
-from headgate.engine.reading import ReadModel
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from headgate.engine.scheduling.shares import Shares
 from headgate.engine.sequence import Sequence
-from headgate.engine.shares import Shares
 
 _Queue = tuple[int, str]
 """Rank and tenant of those that wait behind each other."""

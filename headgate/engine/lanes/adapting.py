@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from headgate.engine.errors import CheckpointError, EngineStopped
 from headgate.engine.lane import Lane
+from headgate.engine.lanes.sleeper import Sleeper
 from headgate.engine.models.adapted import AdaptedDecoder, AdapterFacts, LoadedAdapter, Tuning
 from headgate.engine.request import Delta
 from headgate.engine.runner import Runner
-from headgate.engine.sleeper import Sleeper
 
 logger = logging.getLogger(__name__)
 

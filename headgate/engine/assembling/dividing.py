@@ -8,12 +8,12 @@ from functools import partial
 
 import torch
 
+from headgate.engine.assembling.largest_step import largest_step
+from headgate.engine.assembling.reading import ReadModel
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kv.budget import BlockBytes, block_bytes, divided, kv_budget
 from headgate.engine.kv.store import kv_dtype, state_bytes
-from headgate.engine.largest_step import largest_step
-from headgate.engine.reading import ReadModel
 from headgate.engine.settings import EngineSettings
 
 

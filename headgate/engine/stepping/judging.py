@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headgate.engine.chunk import Chunk
-from headgate.engine.found import Probed, Scored
-from headgate.engine.inputs import tensor
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.request import LIKELIEST, TokenScore
 from headgate.engine.sampling.logprobs import measure, read
+from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.sequence import Sequence
+from headgate.engine.stepping.found import Probed, Scored
+from headgate.engine.stepping.inputs import tensor
 
 _SCORE_ROWS = 32
 """Rows whose logits are there at a time where tokens are scored: enough to keep the output layer's product efficient,

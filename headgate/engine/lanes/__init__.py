@@ -1,0 +1,1 @@
+"""What hangs on a lane: its adapters and its sleep, and what it tells of itself."""
