@@ -29,7 +29,10 @@ torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
-_LONGEST = "test_triton.py", "test_plain_install.py", "test_server_process.py", "test_recipe.py", "test_loop.py"
+_LONGEST = (
+    *("interpreter", "triton", "cpu_kernels", "server_process"),
+    *("plain_install", "bench_gpu_apart", "recipe", "loop"),
+)
 """Files that take a quarter of a minute and more: begun last, one process would wait for the other that has them."""
 
 
@@ -39,7 +42,8 @@ _NEW_OBJECTS = 20_000
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first."""
-    items.sort(key=lambda item: item.path.name not in _LONGEST)
+    places = {f"test_{name}.py": place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 def pytest_collection_finish() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 in_the_interpreter = pytest.mark.skipif(
     "TRITON_INTERPRET" not in os.environ or importlib.util.find_spec("triton") is None,
-    reason="test_triton.py runs this in a process of its own: the interpreter is chosen when Triton is imported",
+    reason="test_interpreter.py runs this in a process of its own: the interpreter is chosen when Triton is imported",
 )
 
 
