@@ -20,6 +20,10 @@ from headgate.engine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+_NARROWEST = 200
+"""Times its shorter side a picture's longer one may be. Processors that make the shorter one as long as a model wants
+would make a line of a thousand pixels one of gigabytes."""
+
 Process = Callable[[NDArray[np.uint8]], Mapping[str, Tensor]]
 """Of the pixels of one picture what the model's part that sees takes."""
 
@@ -65,6 +69,8 @@ class PictureReader:
             ValueError: it cannot be seen.
         """
         height, width = picture.pixels.shape[:2]
+        if max(height, width) > _NARROWEST * min(height, width):
+            raise _unseen(number, width, height, f"one side may be {_NARROWEST} times as long as the other at most")
         try:
             features = self.process(picture.pixels)
             ids = self.tokens.write(features)
