@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,6 +94,26 @@ _LARGEST_GEMMA_LAYERS = 62
 """Gemma 3 27B scales its products of queries and keys by its width, the others by their heads'; no file says which."""
 
 
+_STATED: Mapping[str, str] = {
+    **{ours: theirs for theirs, ours in _SIZES.items()},
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rope_theta": "rope.freq_base",
+    "rope_scaling.rope_theta": "rope.freq_base",
+    "rope_scaling.factor": "rope.scaling.factor",
+    "rope_scaling.attention_factor": "rope.scaling.attn_factor",
+    "rope_scaling.original_max_position_embeddings": "rope.scaling.original_context_length",
+    "original_max_position_embeddings": "rope.scaling.original_context_length",
+    "rope_scaling.beta_fast": "rope.scaling.yarn_beta_fast",
+    "rope_scaling.beta_slow": "rope.scaling.yarn_beta_slow",
+    "partial_rotary_factor": "rope.dimension_count",
+    "sliding_window": "attention.sliding_window",
+    "sliding_window_pattern": "attention.sliding_window_pattern",
+    **{ours: theirs for theirs, ours in _EXPERTS.items()},
+}
+"""What is refused by the names of config.json, by those of the metadata."""
+
+
 def gguf_config(model: GgufModel) -> dict[str, Any]:
     """What the config.json of the same model has.
 
@@ -100,6 +121,18 @@ def gguf_config(model: GgufModel) -> dict[str, Any]:
         CheckpointError: the metadata lacks a key, or says what cannot be served; naming it.
     """
     return _Reading(model).config()
+
+
+def in_metadata(model: GgufModel, told: str) -> str:
+    """What was said of a config.json made here, by the keys that its values are from."""
+    kind = str(model.metadata.get(ARCHITECTURE))
+    own = _FAMILIES[kind].keys if kind in _FAMILIES else {}
+    names = {**_STATED, **{ours: theirs for theirs, ours in own.items()}}
+    return re.sub(
+        r"[\w.]+",
+        lambda word: f"{kind}.{names[word[0]]}" if word[0] in names else word[0],
+        told.removeprefix("config.json: "),
+    )
 
 
 class _Reading:

@@ -18,8 +18,9 @@ from headgate import __version__
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.gguf import MAGIC, is_gguf, parts_of, read_gguf
-from headgate.engine.models.gguf_config import gguf_config
+from headgate.engine.models.gguf_config import EMBEDDING, gguf_config, in_metadata
 from headgate.engine.quant.packed_cache import users_caches
+from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import TokenizerError
 from headgate.engine.text.gguf_tokenizer import gguf_tokenizer_files
 
@@ -65,13 +66,28 @@ def _files(path: Path, parts: Sequence[Path]) -> Mapping[str, Mapping[str, Any]]
     try:
         model = read_gguf(parts)
         config = gguf_config(model)
-        read_spec(config)
-        return {"config.json": config, **gguf_tokenizer_files(model.metadata)}
+        try:
+            read_spec(config)
+        except CheckpointError as error:
+            raise CheckpointError(in_metadata(model, str(error))) from error
+        texts = gguf_tokenizer_files(model.metadata)
+        _check_texts(path, config, texts)
+        return {"config.json": config, **texts}
     except (CheckpointError, TokenizerError) as error:
         told = str(error)
         raise CheckpointError(told if told.startswith(f"{path.parent}") else f"{path}: {told}") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: a value of the metadata has the wrong type or size: {error}") from error
+
+
+def _check_texts(path: Path, config: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse here, by the name that somebody gave the file, what would be refused of the folder's files later."""
+    sides = texts["tokenizer_config.json"]
+    templates = {each["name"]: each["template"] for each in sides.get("chat_template", ())}
+    ChatTemplate(templates, {}, f"{path}")
+    last, rows = max(texts["tokenizer.json"]["model"]["vocab"].values(), default=-1), config["vocab_size"]
+    if last >= rows:
+        raise CheckpointError(f"tokenizer.ggml.tokens has {last + 1} tokens for {rows} rows of {EMBEDDING!r}")
 
 
 def _write(folder: Path, files: Mapping[str, Mapping[str, Any]], parts: Sequence[Path], made_of: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -41,18 +41,20 @@ class GgufTensors:
         self.packing: Packing | None = None
         self.adapter: Adapter | None = None
         self.parameters = 0
-        self._model = read_gguf(sorted(folder.glob("*.gguf")))
+        self._links = sorted(folder.glob("*.gguf"))
+        self._model = read_gguf([_meant(link) for link in self._links])
         self._spec: DecoderSpec = read_spec(read_json(folder / "config.json"))
         self._neighbours = self._model.metadata.get(ARCHITECTURE) in _NEIGHBOURS
         there = self._model.tensors
-        self._named = {each.name: each for each in gguf_names(self._spec, there) if each.gguf in there}
+        self._names = {each.name: each for each in gguf_names(self._spec, _AnyBlock(there))}
+        self._named = {name: each for name, each in self._names.items() if each.gguf in there}
         self._stacks = ExpertStacks(self._model, self._spec) if self._spec.names.interleaved_experts else None
         self._used: set[str] = set()
 
     @property
     def files(self) -> list[Path]:
-        """The model's files."""
-        return sorted(self._model.files)
+        """The model's files, by the names that they have in the folder, whatever their own are."""
+        return self._links
 
     def parameters_named(self, unread: Sequence[str]) -> int:
         """Numbers in all weights of the files, used or not, but for names that begin with one of `unread`."""
@@ -156,14 +158,16 @@ class GgufTensors:
         return self._model.tensors[self._named[name].gguf]
 
     def _checked(self, name: str, shape: tuple[int, ...]) -> GgufTensor:
-        if name not in self._named:
-            wanted = {each.name: each.gguf for each in gguf_names(self._spec, self._model.tensors)}.get(name, name)
-            where = ", ".join(path.name for path in self.files)
-            raise CheckpointError(f"{self.folder}: tensor {wanted!r} is missing from {where}")
-        named, tensor = self._named[name], self._tensor(name)
-        if named.expert is not None:
+        named = self._names.get(name)
+        if named is not None and named.expert is not None:
             assert self._spec.experts is not None
             shape = (self._spec.experts.count, *shape)
+        if name not in self._named:
+            first, *rest = self._model.files
+            where = f"{first} and {len(rest)} more" if rest else f"{first}"
+            wanted = name if named is None else named.gguf
+            raise CheckpointError(f"{where}: tensor {wanted!r} is missing; the metadata means one of {shape}")
+        tensor = self._tensor(name)
         # A matrix of one row is a vector in some files.
         if tensor.shape != shape and (1, *tensor.shape) != shape:
             raise self._wrong(name, f"has shape {tensor.shape}, the metadata means {shape}")
@@ -201,3 +205,20 @@ class GgufTensors:
     def _wrong(self, name: str, what: str) -> CheckpointError:
         named: Named = self._named[name]
         return CheckpointError(f"{self._model.tensors[named.gguf].path}: tensor {named.gguf!r} {what}")
+
+
+class _AnyBlock:
+    """Names of what one of the blocks has: a tensor that a single one lacks is called as the others call it."""
+
+    def __init__(self, there: Iterable[str]) -> None:
+        self._parts = {name.split(".", 2)[-1] for name in there}
+
+    def __contains__(self, name: object) -> bool:
+        return str(name).split(".", 2)[-1] in self._parts
+
+
+def _meant(link: Path) -> Path:
+    """The file that somebody named, where the folder is one that was made for it: errors are to name that one."""
+    target = link.readlink() if link.is_symlink() else link
+    # Those of the hub's folders are relative, and lead to files that are called by their digests.
+    return target if target.is_absolute() else link

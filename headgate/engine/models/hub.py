@@ -52,8 +52,10 @@ def locate(source: str, *, weights: bool = True) -> Path:
         return gguf_folder(file)
     if (named := _GGUF_ID.fullmatch(source)) is not None:
         return _fetch_gguf(source, named["repository"], named["file"])
-    if not _HUB_ID.fullmatch(source):
-        raise CheckpointError(f"{source}: no such folder or GGUF file, and no hub id of the form owner/name")
+    if not _HUB_ID.fullmatch(source) or source.endswith(".gguf"):
+        raise CheckpointError(
+            f"{source}: no such folder or GGUF file, and no hub id of the form owner/name or owner/name:file.gguf"
+        )
     repository, _, revision = source.partition("@")
     if not weights:
         return _fetch(source, repository, revision, _TEXTS, without=_FOLDERS)

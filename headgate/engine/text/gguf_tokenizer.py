@@ -7,6 +7,7 @@ tokenizer.json, and of another no token would be sure, so it is refused. Source 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -164,9 +165,18 @@ class _Vocabulary:
         texts = _ENDS - set(MARKS) if all(mark in self._ids for mark in MARKS) else _ENDS
         ends += [self._ids[text] for text in self._tokens if text in texts and text in self._ids]
         found: dict[str, Any] = {"eos_token_id": list(dict.fromkeys(end for end in ends if end is not None))}
-        for ours, theirs in (("temperature", "temp"), ("top_p", "top_p"), ("top_k", "top_k")):
-            if (value := self._metadata.get(f"general.sampling.{theirs}")) is not None:
-                found |= {"do_sample": True, ours: value}
+        for ours, theirs, least, most in (
+            ("temperature", "temp", 0, math.inf),
+            ("top_p", "top_p", 0, 1),
+            ("top_k", "top_k", -1, math.inf),
+        ):
+            key = f"general.sampling.{theirs}"
+            if (value := self._metadata.get(key)) is None:
+                continue
+            if type(value) not in (int, float) or not least <= value <= most or value == math.inf:
+                wanted = f"a number from {least} {f'to {most}' if most == 1 else 'on'}"
+                raise TokenizerError(f"{key} is {value!r}; {wanted} is accepted")
+            found |= {"do_sample": True, ours: value}
         return found
 
     def _added(self) -> list[dict[str, Any]]:
@@ -297,7 +307,7 @@ class _Vocabulary:
         number = self._metadata.get(key)
         if number is None:
             return None
-        if not isinstance(number, int) or not 0 <= number < len(self._tokens):
+        if type(number) is not int or not 0 <= number < len(self._tokens):
             raise TokenizerError(f"{key} is {number!r}; ids from 0 to {len(self._tokens) - 1} are tokens")
         return number
 
