@@ -248,7 +248,7 @@ def test_what_is_no_token_cannot_be_suppressed(tiny_checkpoint: Path, tmp_path: 
     shutil.copytree(tiny_checkpoint, folder)
     (folder / "generation_config.json").write_text(json.dumps({"begin_suppress_tokens": [3, token]}))
     engine = Engine(EngineSettings())
-    with pytest.raises(CheckpointError, match=r"json: begin_suppress_tokens has .*; token ids from 0 to 319"):
+    with pytest.raises(CheckpointError, match=r"json: begin_suppress_tokens is .*; a list of token ids from 0 to 319"):
         engine.load(ModelSpec("m", folder))
 
 

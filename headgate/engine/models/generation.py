@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,23 +29,35 @@ def sampling_defaults(folder: Path, vocab_size: int) -> SamplingDefaults:
     """As the authors recommend, else plain sampling.
 
     Raises:
-        CheckpointError: the file is damaged, or suppresses what is no token of so large a vocabulary.
+        CheckpointError: the file is damaged, says what no request may, or suppresses what is no token of so large a
+            vocabulary.
     """
     config = _read(folder)
-    suppressed = tuple(config.get("begin_suppress_tokens") or ())
-    for token in suppressed:
-        if not isinstance(token, int) or not 0 <= token < vocab_size:
-            accepted = f"token ids from 0 to {vocab_size - 1} are accepted"
-            raise CheckpointError(f"{folder / _FILE}: begin_suppress_tokens has {token!r}; {accepted}")
+    stated = config.get("begin_suppress_tokens") or []
+    known = isinstance(stated, list) and all(type(token) is int and 0 <= token < vocab_size for token in stated)
+    if not known:
+        accepted = f"a list of token ids from 0 to {vocab_size - 1} is accepted"
+        raise CheckpointError(f"{folder / _FILE}: begin_suppress_tokens is {stated!r}; {accepted}")
+    suppressed = tuple(stated)
     if config.get("do_sample") is False:
         return SamplingDefaults(temperature=0.0, begin_suppress_tokens=suppressed)
-    temperature = config.get("temperature")
+    temperature = _number(folder, config, "temperature", sys.float_info.max)
+    top_k = _number(folder, config, "top_k", 2**31, least=-1.0)  # -1 keeps all in other software
     return SamplingDefaults(
-        temperature=1.0 if temperature is None else float(temperature),  # 0 is greedy
-        top_p=float(config.get("top_p") or 1.0),
-        top_k=int(config.get("top_k") or 0) if config.get("do_sample") else 0,
+        temperature=1.0 if temperature is None else temperature,  # 0 is greedy
+        top_p=_number(folder, config, "top_p", 1.0) or 1.0,
+        top_k=max(0, int(top_k or 0)) if config.get("do_sample") else 0,
         begin_suppress_tokens=suppressed,
     )
+
+
+def _number(folder: Path, config: Mapping[str, Any], key: str, most: float, least: float = 0.0) -> float | None:
+    value = config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+        raise CheckpointError(f"{folder / _FILE}: {key} is {value!r}; a number from {least:g} to {most:g} is accepted")
+    return float(value)
 
 
 def hand_over(folder: Path) -> str:
