@@ -138,6 +138,7 @@ def test_ministral_3_ends_where_its_queries_would_grow(make_checkpoint: MakeChec
             {"architectures": ["SmolLM3ForCausalLM"], **COMMON, "no_rope_layers": [1]},
             r"a list of 0 \(does not turn\) and",
         ),
+        ({"architectures": ["LlamaForCausalLM"], **COMMON, "head_dim": 15}, "head_dim must be even, got 15"),
         ({"architectures": ["ArceeForCausalLM"], **COMMON, "hidden_act": "silu"}, r"'silu' .* it must be 'relu2'"),
     ],
 )

@@ -232,13 +232,13 @@ class _Reading:
             if kind != "none":
                 raise CheckpointError(f"{self._kind}.rope.scaling.type is {kind!r} beside {FREQUENCIES!r}")
             # What they are divided by does not depend on the context.
-            factors = self._factors(FREQUENCIES)
+            factors = self._factors(FREQUENCIES, turning)
             scaling = {"rope_type": "longrope", "long_factor": factors, "short_factor": factors}
             scaling |= {"attention_factor": 1.0, "original_max_position_embeddings": context}
         elif LONG in self._model.tensors:
             found["original_max_position_embeddings"] = original
             scaling = {"rope_type": "longrope", "attention_factor": stretch}
-            scaling |= {"long_factor": self._factors(LONG), "short_factor": self._factors(SHORT)}
+            scaling |= {"long_factor": self._factors(LONG, turning), "short_factor": self._factors(SHORT, turning)}
         elif kind in ("none", "linear", "yarn"):
             if stretch not in (None, 1.0):
                 raise CheckpointError(f"{self._kind}.rope.scaling.attn_factor is {stretch}, which is not supported")
@@ -274,10 +274,12 @@ class _Reading:
             found["sliding_window_pattern"] = pattern
         return found
 
-    def _factors(self, name: str) -> list[float]:
+    def _factors(self, name: str, turning: Any) -> list[float]:
+        """Of the pairs of so many features that turn."""
         tensor = self._model.tensors.get(name)
-        if tensor is None or tensor.kind != 0 or len(tensor.shape) != 1:
-            raise CheckpointError(f"the tensor {name!r} of one dimension in F32 is missing")
+        if tensor is None or tensor.kind != 0 or tensor.shape != (turning // 2,):
+            found = "missing" if tensor is None else f"in {tensor.type_name} of {tensor.shape}"
+            raise CheckpointError(f"the tensor {name!r} is {found}; F32 of {(turning // 2,)} is needed")
         raw = self._model.files[tensor.path][tensor.start : tensor.start + tensor.nbytes]
         return [float(factor) for factor in numpy.frombuffer(raw, numpy.float32)]
 

@@ -364,6 +364,12 @@ def test_tensors_that_are_missing_or_left_are_named(
         logits(folder)
 
 
+def test_factors_of_a_rotation_that_are_too_few_are_named(tiny: Path, tmp_path: Path) -> None:
+    write_gguf(tiny, tmp_path / "model.gguf", added="rope_freqs.weight")
+    with pytest.raises(CheckpointError, match=r"'rope_freqs.weight' is in torch.float32 of \(4,\); F32 of \(16,\)"):
+        locate(str(tmp_path / "model.gguf"))
+
+
 @pytest.mark.parametrize(
     ("left_out", "told"),
     [("bias", "'blk.1.ffn_up_exps.bias' in F32 is missing"), ("weight", "_exps.weight' is missing")],

@@ -70,8 +70,15 @@ def base(
 
 
 def head_dim_of(config: Config) -> int:
-    """Features of a head."""
-    return config.integer("head_dim", default=config.integer("hidden_size") // config.integer("num_attention_heads"))
+    """Features of a head.
+
+    Raises:
+        CheckpointError: it is odd: they turn in pairs.
+    """
+    dim = config.integer("head_dim", default=config.integer("hidden_size") // config.integer("num_attention_heads"))
+    if dim % 2:
+        raise CheckpointError(f"config.json: head_dim must be even, got {dim}")
+    return dim
 
 
 def windows(config: Config, layers: int, first_windowed: int) -> tuple[int | None, ...]:
