@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import threading
 from functools import cache
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ _LENGTH = re.compile(r"Expected `(?P<what>[^`]+)` of length (?P<op>>=|<=) (?P<bo
 _RANGE = re.compile(r"Expected `(?P<what>[^`]+)` (?P<op>>=|<=|>|<) (?P<bound>\S+)")
 _ENUM = re.compile(r"Invalid enum value (?P<value>.+?)(?: - at|$)", re.DOTALL)
 
+_MAKING = threading.Lock()
 _SHOWN = 200
 """Characters of a long message of msgspec that are read, at its beginning and at its end."""
 _HOMES = {"messages": "/v1/chat/completions", "prompt": "/v1/completions", "input": "/v1/responses or /v1/embeddings"}
@@ -32,7 +34,7 @@ _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "
 def decode(body: bytes, kind: type[T]) -> T:
     """The typed request in `body`, or ApiError 400 naming the field, the value and what would be accepted."""
     try:
-        wire: T = _decoder(kind).decode(body)
+        wire: T = decoder_of(kind).decode(body)
         return wire
     except msgspec.ValidationError as error:
         raise _explain(str(error), body, kind) from None
@@ -47,9 +49,14 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 @cache
-def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
-    """Kept, as making one takes far longer than using it."""
-    return msgspec.json.Decoder(kind)
+def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Kept, as making one takes far longer than using it. Whoever has msgspec convert to a type asks for this first.
+
+    One is made at a time: long bodies are read in threads, and msgspec gives a thread what another one is still making
+    of the same class. With that the first requests that came together ended the process, with a segmentation fault.
+    """
+    with _MAKING:
+        return msgspec.json.Decoder(kind)
 
 
 def nearest(name: str, known: list[str], alike: float = 0.6) -> str:

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from headgate.gateway.road.attachments import Piece
 from headgate.gateway.wire.attachments import document, encoded_picture, no_file_id, picture
-from headgate.gateway.wire.decode import T
+from headgate.gateway.wire.decode import T, decoder_of
 from headgate.gateway.wire.errors import given, invalid, unsupported
 
 TOLD = ("text", "image", "document")
@@ -88,6 +88,7 @@ def pieces_of(block: ContentBlock, place: str, accepted: Sequence[str] = TOLD) -
 
 def typed(value: Any, kind: type[T] | type[list[T]], path: str) -> Any:
     """A value as a type has it; ApiError 400 by its path where it is another."""
+    decoder_of(kind)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
