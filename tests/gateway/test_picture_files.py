@@ -47,6 +47,18 @@ async def refused(*files: bytes, limits: PictureLimits | None = None) -> tuple[i
     return caught.value.status, caught.value.param, caught.value.code
 
 
+async def test_what_large_pictures_took_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back = list[None]()
+    monkeypatch.setattr("headgate.gateway.local.pictures.return_freed_memory", lambda: given_back.append(None))
+    limits, half = PictureLimits(4, 5_000_000, 1 << 20), file_of(Image.new("1", (2000, 1100)))
+    await decoded(half, limits=limits)
+    assert not given_back
+    await decoded(half, half, limits=limits)
+    assert len(given_back) == 1
+    await refused(half, half[:-60], limits=limits)
+    assert len(given_back) == 2, "of damaged ones, too"
+
+
 @pytest.mark.parametrize("form", FORMATS)
 async def test_every_format_comes_out_as_it_went_in(form: str) -> None:
     image = gradient(40, 24)

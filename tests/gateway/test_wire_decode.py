@@ -25,7 +25,7 @@ class _Late(msgspec.Struct):
     value: _asked_meanwhile()  # type: ignore[valid-type]
 
 
-def test_nobody_has_adecoder_of_that_is_still_made() -> None:
+def test_nobody_has_a_decoder_that_is_still_made() -> None:
     assert decode(b'{"value": 3}', _Late).value == 3
     (other,) = _OTHERS
     other.join(20)

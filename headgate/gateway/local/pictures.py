@@ -19,6 +19,7 @@ from weakref import WeakSet
 import msgspec
 import numpy as np
 
+from headgate.engine.models.loader import return_freed_memory
 from headgate.engine.text.pictures import Picture as Decoded
 from headgate.engine.text.pictures import Sight
 from headgate.gateway.edge.long_bodies import one_by_one
@@ -35,6 +36,10 @@ LOW_DETAIL = 512
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _AT_ONCE = 2
 """Requests whose pictures are held as pixels side by side."""
+_LARGE = 4_000_000
+"""Pixels of a request from which on what they took goes back to the system, in some hundredths of the time that
+decoding takes. The allocator would keep it, for each of the threads.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,49 +100,53 @@ class PictureDecoder:
         async def looked() -> tuple[tuple[int, ...], Shown]:
             if self.nbytes >= self._limits.nbytes:
                 raise overloaded("Too many pictures wait to be looked at.")
-            tokens, sights = await look(await asyncio.to_thread(self._decoded, pictures))
+            sizes = list[int]()
+            try:
+                tokens, sights = await look(await asyncio.to_thread(self._decoded, pictures, sizes))
+            finally:
+                if sum(sizes) >= _LARGE:
+                    await asyncio.to_thread(return_freed_memory)
             self._held.add(shown := Shown.of(sights))
             return tokens, shown
 
         return await one_by_one(self._turns, looked)
 
-    def _decoded(self, pictures: Sequence[Picture]) -> list[Decoded]:
-        left, decoded = self._limits.pixels, []
+    def _decoded(self, pictures: Sequence[Picture], sizes: list[int]) -> list[Decoded]:
+        """All of them. `sizes`: takes the pixels of each one's file, before it is decoded."""
+        decoded = []
         for picture in pictures:
             try:
-                found, pixels = self._read(picture, left)
+                decoded.append(self._read(picture, sizes))
             except (ApiError, MemoryError):
                 raise
             except Exception:  # damaged files make decoders fail in any way; what they say may quote the data
                 message = f"Invalid '{picture.place}': the picture is damaged or cut off."
                 raise invalid(message, picture.place, "image_parse_error") from None
-            decoded.append(found)
-            left -= pixels
         return decoded
 
-    def _read(self, picture: Picture, left: int) -> tuple[Decoded, int]:
-        """A picture, and of how many pixels its file is. `left`: how many it may be of."""
+    def _read(self, picture: Picture, sizes: list[int]) -> Decoded:
         data = binascii.a2b_base64(picture.url[picture.url.index(",") + 1 :])
-        shown, pixels = self._shown(data, picture.place, low=picture.detail == "low", left=left)
+        shown = self._shown(data, picture.place, sizes, low=picture.detail == "low")
         digest = sha256(data)
-        if shown.width * shown.height < pixels:
+        if shown.width * shown.height < sizes[-1]:
             # Who knows it by its digest is not to take it for the whole one.
             digest.update(b"low")
-        return Decoded(np.array(shown), digest.digest()), pixels
+        return Decoded(np.array(shown), digest.digest())
 
-    def _shown(self, data: bytes, place: str, *, low: bool, left: int) -> tuple[Image, int]:
-        """A file's picture, made small where it is `low`, and of how many pixels the file is."""
+    def _shown(self, data: bytes, place: str, sizes: list[int], *, low: bool) -> Image:
+        """A file's picture, made small where it is `low`."""
         with self._opened(data, place) as image:
             pixels = image.width * image.height
-            if pixels > left:
+            if sum(sizes) + pixels > self._limits.pixels:
                 raise self._too_large(place, f"{image.width} × {image.height}")
+            sizes.append(pixels)
             if low:
                 # Of a JPEG not more than is needed is decoded; others have no such way.
                 image.draft("RGB", (LOW_DETAIL, LOW_DETAIL))
             shown = _in_rgb(image)
         if low:
             shown.thumbnail((LOW_DETAIL, LOW_DETAIL))
-        return shown, pixels
+        return shown
 
     def _opened(self, data: bytes, place: str) -> ImageFile:
         """A file whose head has been read."""
