@@ -84,7 +84,7 @@ class Adapter:
                 f"{folder / CONFIG}: the file is missing; an adapter is a folder of PEFT's that has it"
             )
         self._stated = read_json(folder / CONFIG)
-        self._config = Config(self._stated)
+        self._config = Config(self._stated, file=f"{folder / CONFIG}")
         _check(folder / CONFIG, self._stated)
         try:
             # Whole, and never mapped: whoever trains writes the file anew while it is read.

@@ -17,10 +17,11 @@ MOST_LAYERS = 10_000
 class Config:
     """The content of a config.json, or of an object in it. A key that is null is as good as left out."""
 
-    def __init__(self, values: Mapping[str, Any], name: str = "") -> None:
-        """`name`: of the object in the file, for errors."""
+    def __init__(self, values: Mapping[str, Any], name: str = "", file: str = "config.json") -> None:
+        """`name`: of the object in the file, for errors; and the file's, where it is another."""
         self._values = values
         self._name = f"{name}." if name else ""
+        self._file = file
 
     def get(self, key: str, default: Any = None) -> Any:
         """Whatever the key holds."""
@@ -36,9 +37,9 @@ class Config:
         value = next((self._values[k] for k in (key, *synonyms) if self._values.get(k) is not None), default)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             wanted = "a positive integer" if least == 1 else f"an integer of at least {least}"
-            raise CheckpointError(f"config.json: {self._name}{key} must be {wanted}, got {value!r}")
+            raise CheckpointError(f"{self._file}: {self._name}{key} must be {wanted}, got {value!r}")
         if value > most:
-            raise CheckpointError(f"config.json: {self._name}{key} must be at most {most}, got {value}")
+            raise CheckpointError(f"{self._file}: {self._name}{key} must be at most {most}, got {value}")
         return value
 
     def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
@@ -50,7 +51,7 @@ class Config:
         value = self.get(key, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not above < value <= sys.float_info.max:
             wanted = "a positive number" if above == 0.0 else f"a number above {above:g}"
-            raise CheckpointError(f"config.json: {self._name}{key} must be {wanted}, got {value!r}")
+            raise CheckpointError(f"{self._file}: {self._name}{key} must be {wanted}, got {value!r}")
         return float(value)
 
     def number_or_none(self, key: str) -> float | None:
@@ -66,5 +67,5 @@ class Config:
         key = next((k for k in keys if self._values.get(k)), keys[0])
         value = self._values.get(key) or {}
         if not isinstance(value, Mapping):
-            raise CheckpointError(f"config.json: {self._name}{key} must be an object, got {value!r}")
-        return Config(value, f"{self._name}{key}")
+            raise CheckpointError(f"{self._file}: {self._name}{key} must be an object, got {value!r}")
+        return Config(value, f"{self._name}{key}", self._file)

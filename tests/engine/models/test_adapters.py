@@ -192,7 +192,7 @@ A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
         (stating(bias="all"), r"bias is 'all', which is not supported"),
         (stating(fan_in_fan_out=True), r"fan_in_fan_out is True"),
         (stating(init_lora_weights="pissa"), r"init_lora_weights is 'pissa', which changes the checkpoint itself"),
-        (stating(lora_alpha=None), r"lora_alpha must be a positive number, got None"),
+        (stating(lora_alpha=None), r"adapter_config.json: lora_alpha must be a positive number, got None"),
         (stating(alpha_pattern={"(": 1}), r"alpha_pattern has '\(', which is no regular expression"),
         (with_tensors(lambda t: t.pop(A)), r"of 'model.layers.0.self_attn.q_proj.weight' there is only lora_B"),
         (with_tensors(lambda t: t.clear()), r"it has no tensors, so it adapts nothing"),
