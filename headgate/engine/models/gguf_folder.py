@@ -62,6 +62,11 @@ def gguf_folder(path: Path) -> Path:
     raise CheckpointError(f"{path}: what its metadata says can be written nowhere: {'; '.join(refusals)}")
 
 
+def is_made(folder: Path) -> bool:
+    """Whether a folder is one that was made here."""
+    return (folder / _MADE_OF).is_file()
+
+
 def _files(path: Path, parts: Sequence[Path]) -> Mapping[str, Mapping[str, Any]]:
     try:
         model = read_gguf(parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models import adapter
 from headgate.engine.models.gguf import parts_of
-from headgate.engine.models.gguf_folder import gguf_folder
+from headgate.engine.models.gguf_folder import gguf_folder, is_made
 from headgate.engine.models.loading import check_config
 from headgate.engine.models.tensors import INDEX, WHOLE, shards
 
@@ -45,7 +45,9 @@ def locate(source: str, *, weights: bool = True) -> Path:
     """
     if (folder := _folder(source)) is not None:
         files = sorted(file.name for file in folder.glob("*.gguf"))
-        if files and not (folder / _CONFIG).exists():
+        # A config.json says nothing here: repositories have one beside all the files that were made of a model.
+        plain = any((folder / name).exists() for name in (WHOLE, INDEX))
+        if files and not plain and not is_made(folder):
             raise CheckpointError(f"{source}: a folder of GGUF files; name one of them: {', '.join(files[:5])}")
         return folder
     if (file := _file(source)) is not None:

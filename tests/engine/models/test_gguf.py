@@ -343,8 +343,12 @@ def test_a_file_that_is_none_and_a_folder_of_files_are_refused(tiny: Path, tmp_p
     ):
         locate(str(tmp_path / "weights.bin"))
     write_gguf(tiny, tmp_path / "one.gguf")
-    with pytest.raises(CheckpointError, match=r"a folder of GGUF files; name one of them: one.gguf"):
-        locate(str(tmp_path))
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=r"a folder of GGUF files; name one of them: one.gguf"):
+            locate(str(tmp_path))
+        shutil.copy(tiny / "config.json", tmp_path)
+    made = locate(str(tmp_path / "one.gguf"))
+    assert locate(str(made)) == made
 
 
 @pytest.mark.parametrize(
