@@ -245,6 +245,29 @@ def test_a_small_model_whose_numbers_are_broken_is_not_asked_again_of_the_same_a
     assert small.stats.kv_blocks_used == 0
 
 
+def test_a_longer_answer_that_breaks_costs_a_shorter_one_beside_it_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small, memory = drafted()
+    run = memory.run
+
+    def breaking(chunks: Seq[Chunk], most: int, interrupt: Interrupt, *, repeats: bool) -> list[object]:
+        found = run(chunks, most, interrupt, repeats=repeats)
+        return [Sampled(one.sequence, ()) if len(one.sequence.request.prompt) > 20 else one for one in found]
+
+    monkeypatch.setattr(memory, "run", breaking)
+    long, short = Request("long", "m", (1, 2, 3) * 8, asked("long").sampling), asked("short")
+    found: dict[str, list[int]] = {"long": [], "short": []}
+    for request in (long, short):
+        large.submit(request, 0.0)
+    while not large.idle:
+        for delta in large.step():
+            found[delta.request_id].extend(delta.token_ids)
+        small.check()
+    assert found == {"long": expected(long), "short": expected(short)}
+    right, wrong = large.stats.guessed["model"]
+    assert right > 8
+    assert not wrong
+
+
 def test_nothing_is_proposed_of_what_depends_on_earlier_tokens() -> None:
     large, _, _ = drafted()
     penal = SamplingParams(max_tokens=PLAIN, ignore_eos=True, presence_penalty=1.0)

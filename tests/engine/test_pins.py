@@ -61,6 +61,18 @@ def test_who_waits_for_the_last_block_begins_when_a_prompt_is_pinned_that_keeps_
     assert lane.stats.running == 1, "there is no block in reserve for the one that was pinned, which has ended"
 
 
+def test_where_no_prefix_is_found_a_pinned_prompt_holds_nothing_and_gives_all_pages_back() -> None:
+    limits = Limits(max_step_tokens=7, max_running=2, pinned_share=0.3)
+    lane, scheduler, _ = lane_of(limits, blocks=20, context_length=56, prefix_cache=False, window=6, pages=10)
+    lane.submit(Request("pinned", "m", (7,) * 40, tenant="a", probe=True, pin=True), 0.0)
+    ends = list[FinishReason]()
+    while not lane.idle:
+        ends += [delta.finish.reason for delta in lane.step() if delta.finish is not None]
+        lane.check()
+    assert ends == ["stop"]
+    assert scheduler.tables.free == (20, 10)
+
+
 @pytest.mark.parametrize("begun", [0, 2])
 def test_a_prompt_is_pinned_though_a_user_reads_it_at_the_same_time(begun: int) -> None:
     limits = Limits(max_step_tokens=32, max_running=4, background_step_tokens=8, pinned_share=0.3)

@@ -60,9 +60,10 @@ class WindowPages:
 
     def trim(self, table: BlockTable, kept: int) -> None:
         """Give back the pages of all blocks but its first `kept` ones."""
-        for block in table.blocks[kept : len(table.pages)]:
+        for block in table.blocks[max(kept, table.behind) : len(table.pages)]:
             self._release(block)
         del table.pages[kept:]
+        table.behind = min(table.behind, kept)
 
     def give_back(self, table: BlockTable, computed: int, *, keep: bool) -> None:
         """Give back the pages that nothing reads behind `computed` tokens. `keep`: as of `release`."""

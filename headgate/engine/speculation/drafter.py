@@ -117,9 +117,10 @@ class Drafter:
                 room -= unread
         asked = {chunk.sequence for chunk in chunks}
         while chunks and longest > 0:
-            before = len(chunks[0].sequence.tokens)
+            before = {chunk.sequence: len(chunk.sequence.tokens) for chunk in chunks}
             chunks = self._run(chunks, longest)
-            longest -= len(chunks[0].sequence.tokens) - before if chunks else 0
+            # All that are left got equally many; the first one may be among those that broke.
+            longest -= len(chunks[0].sequence.tokens) - before[chunks[0].sequence] if chunks else 0
         found = dict[Sequence, Seq[int]]()
         for sequence, count in counts.items():
             follower = self._followers[sequence]
