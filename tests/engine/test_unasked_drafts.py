@@ -15,6 +15,7 @@ import pytest
 import torch
 from engine_site import StartLine
 from safetensors.torch import load_file, save_file
+from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError
@@ -146,6 +147,20 @@ def test_numbers_that_a_small_model_breaks_are_its_own(tiny_checkpoint: Path, al
         for _ in range(2):
             assert asked(models, "large", GREEDY) == wanted
         assert models["small"].stats().kv_blocks_used == 0
+
+
+def test_what_a_request_says_of_tokens_that_the_small_model_lacks_is_no_matter_to_it(
+    make_checkpoint: MakeCheckpoint, alike: Path
+) -> None:
+    folder = make_checkpoint("qwen3", vocab_size=352)
+    write_tokenizer(folder)
+    large = ModelSpec("large", folder, dtype="float32")
+    biased = replace(GREEDY, logit_bias=((351, 2.0), (5, 1.0)), begin_suppress_tokens=(350, 6), max_tokens=15)
+    with serving(PLAIN, large) as models:
+        wanted = asked(models, "large", biased)
+    with serving(PLAIN, ModelSpec("small", alike, dtype="float32"), replace(large, drafter="small")) as models:
+        assert asked(models, "large", biased) == wanted
+        assert sum(guessed(models["large"], "model"))
 
 
 def test_who_cannot_draft_is_refused_by_name(tiny_checkpoint: Path, alike: Path, tmp_path: Path) -> None:

@@ -151,8 +151,14 @@ class Drafter:
             self._lent.end(follower.sequence)
 
     def _copy(self, sequence: Sequence) -> Sequence:
-        asked = sequence.request
-        sampling = replace(asked.sampling, logprobs=None)
+        asked, most = sequence.request, self._vocab_size
+        sampling = replace(
+            asked.sampling,
+            logprobs=None,
+            # Its logits have no place for tokens that the small model lacks, and none that the large one lacks is said.
+            logit_bias=tuple((token, by) for token, by in asked.sampling.logit_bias if token < most),
+            begin_suppress_tokens=tuple(t for t in asked.sampling.begin_suppress_tokens if t < most),
+        )
         request = replace(asked, sampling=sampling, n=1, draft=())
         return Sequence(
             request=request,
