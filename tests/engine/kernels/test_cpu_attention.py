@@ -246,6 +246,18 @@ def test_a_decoded_token_gets_the_bits_of_a_prompts_where_values_are_not_finite(
         assert (~got.isfinite()).sum() == (group if position >= 60 else 0)
 
 
+@pytest.mark.parametrize("seed", [17, 125, 170, 301, 379])
+def test_a_tile_that_only_a_querys_neighbours_see_changes_no_bit_of_it(seed: int) -> None:
+    """The last ones of the queries see a third tile. Among millions of elements few come to lie where it would show."""
+    step = make_step([(114, 130)], torch.bfloat16, kv_heads=8, group=2, dim=128, block_size=16, window=None, seed=seed)
+    step.layer.keys.mul_(4)
+    whole = attend(step, None)
+    for position in range(114, 130):
+        single = AttentionBatch([1], [position + 1], step.batch.tables, step.batch.slots, 16)
+        alone = replace(step, batch=single, q=step.q[position - 114 : position - 113])
+        assert torch.equal(attend(alone, None)[0], whole[position - 114])
+
+
 def test_extreme_scores() -> None:
     step = make_step([(9, 10)], torch.float32, kv_heads=1, group=1, dim=8, block_size=4, window=None)
     step.q *= 1e4
