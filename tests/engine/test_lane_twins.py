@@ -50,7 +50,7 @@ class Twin:
         return [(c.sequence.request.id, c.sequence.choice, c.start, c.count) for c in chunks]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from([0, 4, 7]))
 def test_users_get_the_same_steps_with_background_work_as_without(data: st.DataObject, knee: int) -> None:
     twin = Twin(knee=knee)
@@ -84,7 +84,7 @@ def test_users_get_the_same_steps_with_background_work_as_without(data: st.DataO
     assert twin.busy_scheduler.tables.free_blocks == BLOCKS
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 44), st.integers(1, 12), st.integers(1, 3)), max_size=8),
     st.integers(0, 30),
@@ -144,7 +144,7 @@ class Stepper:
         return [held, [(s.request.id, s.choice) for s in scheduler.waiting], scheduler.tables.free_blocks]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_several_steps_in_a_row_leave_everything_as_each_by_itself(data: st.DataObject) -> None:
     both = Stepper()

@@ -39,7 +39,7 @@ def test_fewer_samples_are_a_prefix_of_more() -> None:
 
 
 def test_splits_share_no_content_and_no_question() -> None:
-    samples = {split: list(generate(8_000 if split == "train" else 1_500, seed=0, split=split)) for split in SPLITS}
+    samples = {split: list(generate(4_000 if split == "train" else 1_000, seed=0, split=split)) for split in SPLITS}
     contents = {split: {(s.family, s.content) for s in samples[split]} for split in SPLITS}
     asked = {
         split: {turn.content.lower() for s in samples[split] for turn in s.messages if turn.role == "user"}

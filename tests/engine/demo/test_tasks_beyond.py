@@ -97,7 +97,7 @@ def _samples(name: str, level: int, count: int) -> Iterator[Sample]:
 @pytest.mark.parametrize("name", HARDER)
 def test_references_are_right_belong_to_the_split_and_are_short_enough(name: str) -> None:
     tokenizer = Tokenizer.from_file(str(checkpoint("student") / "tokenizer.json"))
-    for sample in _samples(name, BEYOND, 120):
+    for sample in _samples(name, BEYOND, 80):
         assert grade(sample, sample.written)
         assert split_of(name, sample.content) == "test"
         answer = len(tokenizer.encode(sample.written).ids)
@@ -240,10 +240,10 @@ KNOBS: dict[str, Callable[[Sample], Knob]] = {
 @pytest.mark.parametrize("name", HARDER)
 def test_it_is_harder_than_level_3_by_the_same_knob_and_no_other_kind_of_task(name: str) -> None:
     hardest: dict[str, int] = defaultdict(int)
-    for sample in _samples(name, BEYOND - 1, 500):
+    for sample in _samples(name, BEYOND - 1, 250):
         kind, size = KNOBS[name](sample)
         hardest[kind] = max(hardest[kind], size)
-    for sample in _samples(name, BEYOND, 150):
+    for sample in _samples(name, BEYOND, 80):
         kind, size = KNOBS[name](sample)
         assert kind in hardest, sample
         assert size > hardest[kind], sample
