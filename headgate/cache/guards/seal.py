@@ -86,7 +86,8 @@ def _version() -> bytes:
     """Of the guards' code and word lists, and of what tells a text about now: others may see it otherwise."""
     digest = hashlib.blake2b(digest_size=_DIGEST)
     here = Path(__file__).parent
-    for path in (here.parent / "freshness.py", *sorted(here.rglob("*"))):
+    of_now = ("freshness.py", "freshness_words.py", "data/now_words.txt")
+    for path in (*(here.parent / name for name in of_now), *sorted(here.rglob("*"))):
         if path.suffix in (".py", ".txt"):
             digest.update(path.read_bytes())
     return digest.digest()
