@@ -117,7 +117,7 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
         | None
     ) = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
+    # Known to OpenAI's clients; served only at values that change nothing (see unimplemented.py).
     audio: Any = UNSET
     function_call: Any = UNSET
     functions: Any = UNSET

@@ -42,7 +42,7 @@ class CompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True
         None
     )
     max_tokens: Annotated[int, Meta(ge=0, description="0 only with echo.")] | None = None
-    # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
+    # Known to OpenAI's clients; served only at values that change nothing (see unimplemented.py).
     suffix: Any = UNSET
 
 

@@ -114,7 +114,7 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     safety_identifier: EndUser | None = None
     user: EndUser | None = None
     service_tier: ServiceTier | None = None
-    # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
+    # Known to OpenAI's clients; served only at values that change nothing (see unimplemented.py).
     context_management: Any = UNSET
     conversation: Any = UNSET
     moderation: Any = UNSET
