@@ -1,1 +1,1 @@
-"""From files to a lane that serves: models are read and tried, the memory is divided, the parts are put together."""
+"""From files to a lane that serves: kernels are tried, models read, the memory divided, the parts put together."""

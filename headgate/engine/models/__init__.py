@@ -1,1 +1,1 @@
-"""Architectures as data, one decoder, the checkpoint loader."""
+"""From checkpoints to what computes them: one decoder for architectures that are data, guests, adapters, eyes."""

@@ -1,1 +1,1 @@
-"""Linear layers by weight format."""
+"""Weight formats: those of checkpoints, and the linear layers that are computed in them."""

@@ -1,1 +1,1 @@
-"""From logits to the next token."""
+"""From logits to the next token: what settings and grammars allow, and the draw."""

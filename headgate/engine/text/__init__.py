@@ -1,1 +1,1 @@
-"""Between text and tokens: tokenizer, chat template, incremental detokenizer, stop strings."""
+"""Between conversations and tokens: chat template, pictures, tokenizer; detokenizer, stop strings, thoughts, calls."""

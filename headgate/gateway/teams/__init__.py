@@ -1,1 +1,1 @@
-"""Who may ask, and how much: keys, limits, budgets."""
+"""Who may ask, for what and how much: keys, what team files say, limits, budgets, the ledger."""
