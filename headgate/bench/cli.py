@@ -29,7 +29,7 @@ from headgate.bench.engine.speed import EngineBench, Figure
 from headgate.bench.engine.start import start as start_once
 from headgate.bench.engine.workloads import Workload, decode, mixed, prefill
 from headgate.bench.faults.command import faults
-from headgate.bench.gpu.command import gpu
+from headgate.bench.gpu_check import gpu
 from headgate.bench.options import (
     FILE_TO_WRITE,
     model_option,

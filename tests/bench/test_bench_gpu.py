@@ -24,7 +24,6 @@ from headgate.bench.checkpoints import write_without_weights
 from headgate.bench.cli import bench
 from headgate.bench.engine.workloads import Workload, decode
 from headgate.bench.gpu.adapters import adapters_checked
-from headgate.bench.gpu.command import print_outcome
 from headgate.bench.gpu.course import stages
 from headgate.bench.gpu.engine import engine_speed, kernel_shares, kernel_turns, workloads
 from headgate.bench.gpu.flashinfer import prompt_attention
@@ -35,6 +34,7 @@ from headgate.bench.gpu.parity import compared, engine_tokens, transformers_toke
 from headgate.bench.gpu.prompts import first_tokens
 from headgate.bench.gpu.sleep import start_and_sleep
 from headgate.bench.gpu.stages import Outcome, Stage, StageFailed, run_stages
+from headgate.bench.gpu_check import print_outcome
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.serving.serve import Comparison
 from headgate.engine.kernels.checks.inputs import Draw, Sizes
@@ -333,7 +333,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_run(options: tuple[str, 
 
 def test_a_bare_host_can_run_it() -> None:
     block = f"import sys; sys.modules.update(dict.fromkeys({ABSENT}))"
-    run = "import runpy; runpy.run_module('headgate.bench.gpu.command', run_name='__main__')"
+    run = "import runpy; runpy.run_module('headgate.bench.gpu_check', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", f"{block}; {run}"], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr[-3000:]
     assert "needs a CUDA device" in done.stderr

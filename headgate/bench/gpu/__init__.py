@@ -1,1 +1,1 @@
-"""The stages of `headgate bench gpu`; `command.py` runs them."""
+"""The stages of `headgate bench gpu`; `gpu_check.py` runs them."""

@@ -1,7 +1,7 @@
 """`headgate bench gpu`: everything that a machine with a GPU is asked, in one call of less than nine minutes.
 
-It imports nothing but the engine and what that needs, so that `python -m headgate.bench.gpu.command` also runs on a
-bare GPU host, where the gateway's packages are missing.
+It imports nothing but the engine and what that needs, so that `python -m headgate.bench.gpu_check` also runs on a bare
+GPU host, where the gateway's packages are missing.
 """
 
 from __future__ import annotations
