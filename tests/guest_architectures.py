@@ -17,7 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import choose_kernels
-from headgate.engine.models.guest_loading import load_guest
+from headgate.engine.models.guests.loading import load_guest
 
 CPU = torch.device("cpu")
 # Keys of any configuration that make it small; each has some of them.

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from headgate.engine.demo import checkpoint as demo_checkpoint
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import BLOCK_SCALES, BLOCKS
+from headgate.engine.models.weights.tensors import BLOCK_SCALES, BLOCKS
 from headgate.engine.quant.mxfp4 import GROUP
 
 QWEN3: Mapping[str, Any] = {

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from headgate.bench.checkpoints import QWEN3
-from headgate.engine.models.adapter import Adapter
-from headgate.engine.models.quantization import Packing
+from headgate.engine.models.adapters.files import Adapter
+from headgate.engine.models.weights.quantization import Packing
 from headgate.engine.quant.fp8 import BLOCK, E4M3, LARGEST
 
 LLAMA_3_8B: Mapping[str, Any] = {

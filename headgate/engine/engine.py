@@ -29,7 +29,7 @@ from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import computed_in
 from headgate.engine.models.opening import folder_tensors, open_checkpoint
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.request import Request
 from headgate.engine.settings import EngineSettings, ModelSpec
 

@@ -15,7 +15,7 @@ from headgate.engine.device_steps.rehearsal import rehearse
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kv.records import BlockRecords, block_records
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.adapted import AdaptedDecoder, Tuning
+from headgate.engine.models.adapters.decoder import AdaptedDecoder, Tuning
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.request import TokenLogprob
 from headgate.engine.sampling.forms import GuidedForms

@@ -24,7 +24,7 @@ from headgate.engine.errors import CheckpointError, lacks_memory
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.hub import locate
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import read_json
+from headgate.engine.models.weights.tensors import read_json
 from headgate.engine.text.folder import TokenizerError
 from headgate.training.batches import Encoded, bucketed, collate, stream
 from headgate.training.conversations import DataError, Encoder, Rows, digest, load

@@ -12,10 +12,10 @@ import torch
 from headgate import __version__
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.loader import computed_in
-from headgate.engine.models.quantization import STATED_IN
-from headgate.engine.models.quantized import expanded
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import read_json
+from headgate.engine.models.weights.quantization import STATED_IN
+from headgate.engine.models.weights.quantized import expanded
+from headgate.engine.models.weights.tensors import read_json
 from headgate.training.forward import prepare
 from headgate.training.runs import write_json
 

@@ -44,7 +44,7 @@ from headgate.engine.kernels.checks.rows import SETTINGS, row_checks
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.expert_tensors import expert_tensors
+from headgate.engine.models.weights.expert_tensors import expert_tensors
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings

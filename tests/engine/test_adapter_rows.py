@@ -24,7 +24,7 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.kv.store import KVStore
 from headgate.engine.kv.tables import KVTables
-from headgate.engine.models.adapted import AdaptedDecoder
+from headgate.engine.models.adapters.decoder import AdaptedDecoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.request import Finish, Request
 from headgate.engine.runner import Runner

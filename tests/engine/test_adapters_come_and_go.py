@@ -21,7 +21,7 @@ from headgate.bench.engine.speed import all_answered
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, EngineStopped, UnknownModel
 from headgate.engine.front.local import LocalModel
-from headgate.engine.models.adapted import AdaptedDecoder, LoadedAdapter, Tuning
+from headgate.engine.models.adapters.decoder import AdaptedDecoder, LoadedAdapter, Tuning
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.resting import ReadAgain
 from headgate.engine.request import Delta, Request

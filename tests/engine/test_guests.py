@@ -20,7 +20,7 @@ from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.front.local import LocalModel
 from headgate.engine.kernels.choice import KernelSet
-from headgate.engine.models.guest_loading import guest_facts
+from headgate.engine.models.guests.loading import guest_facts
 from headgate.engine.models.loading import check_config, read_facts
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec

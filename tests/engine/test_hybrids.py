@@ -18,9 +18,10 @@ from tiny_models import COMMON, write_tokenizer
 from headgate.engine.engine import Engine
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.front.local import LocalModel
-from headgate.engine.models import guest_states, state_passes
+from headgate.engine.models import state_passes
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.delta import GatedDelta
+from headgate.engine.models.guests import states as guest_states
 from headgate.engine.models.loading import check_config, read_facts
 from headgate.engine.models.spec import DeltaSpec
 from headgate.engine.quant.linear import DenseLinear

@@ -15,8 +15,8 @@ from stack_files import ROOT
 
 from headgate.engine.kv.store import kv_bytes_per_token
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.formats import layer_formats
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.weights.formats import layer_formats
 from headgate.engine.quant.linear import WeightFormat
 from headgate.gateway.cli import main
 

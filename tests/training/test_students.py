@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
 
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.tensors import read_json
+from headgate.engine.models.weights.tensors import read_json
 from headgate.training.students import DistillError, Job, load_teacher
 
 SIZES = {"hidden_size": 128, "intermediate_size": 128}

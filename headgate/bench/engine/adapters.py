@@ -20,7 +20,7 @@ from headgate.bench.engine.speed import EngineBench, Timing, Tokens
 from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.bench.options import at_once, model_option, weights_option
 from headgate.engine.engine import Engine
-from headgate.engine.models.tensors import CheckpointTensors
+from headgate.engine.models.weights.tensors import CheckpointTensors
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.settings import ModelSpec
 

@@ -16,7 +16,7 @@ from headgate.bench.engine.workloads import Prompts, Workload
 from headgate.engine.engine import Engine
 from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.models.opening import folder_tensors
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams

@@ -17,7 +17,7 @@ from headgate.bench.engine.speed import EngineBench, started
 from headgate.bench.engine.workloads import Workload, decode
 from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line
-from headgate.engine.models.tensors import CheckpointTensors, Tensors
+from headgate.engine.models.weights.tensors import CheckpointTensors, Tensors
 from headgate.engine.settings import EngineSettings, ModelSpec
 
 

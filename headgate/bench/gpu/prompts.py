@@ -16,7 +16,7 @@ from headgate.bench.gpu.engine import recorded
 from headgate.engine.device_steps import prompt_steps
 from headgate.engine.engine import Engine
 from headgate.engine.kernels.checks.line import Line
-from headgate.engine.models.tensors import CheckpointTensors, Tensors
+from headgate.engine.models.weights.tensors import CheckpointTensors, Tensors
 from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.settings import EngineSettings, ModelSpec

@@ -12,11 +12,11 @@ from headgate.engine.demo.tasks import Sample
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch, Kernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.models.opening import folder_tensors, open_checkpoint
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.weights.formats import LayerFormats, layer_formats
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ import torch
 from headgate.engine.assembling.reading import ReadModel
 from headgate.engine.front.model_info import ModelInfo
 from headgate.engine.kv.store import kv_bytes_per_token, kv_dtype, state_bytes
-from headgate.engine.models.adapted import AdapterFacts
+from headgate.engine.models.adapters.decoder import AdapterFacts
 from headgate.engine.models.generation import hand_over, sampling_defaults
 from headgate.engine.settings import EngineSettings
 from headgate.engine.text.chat_template import ChatTemplate

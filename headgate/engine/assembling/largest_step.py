@@ -6,7 +6,7 @@ import torch
 
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.adapted import AdaptedDecoder
+from headgate.engine.models.adapters.decoder import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.scheduling.limits import Limits
 

@@ -15,7 +15,7 @@ from headgate.engine.kernels.interface import Kernels
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import LoadedDecoder
 from headgate.engine.models.loading import load_model
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.settings import ModelSpec
 from headgate.engine.text.tokenizer import Tokenizer
 

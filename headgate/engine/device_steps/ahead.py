@@ -22,7 +22,7 @@ from headgate.engine.device_steps.graphs import Bucket, Buckets, Recorder
 from headgate.engine.device_steps.rows import Rows
 from headgate.engine.kernels.device_rows import DeviceStep, RowKernels, RowState
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.adapted import AdaptedDecoder
+from headgate.engine.models.adapters.decoder import AdaptedDecoder
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.sampling.upload import upload
 from headgate.engine.scheduling.chunk import Chunk

@@ -19,7 +19,7 @@ from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 if TYPE_CHECKING:
     from headgate.engine.kernels.whole_step import WholeStep
-    from headgate.engine.models.adapted_linear import Owners, Stack
+    from headgate.engine.models.adapters.linear import Owners, Stack
     from headgate.engine.models.decoder import DecoderWeights
     from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 

@@ -29,7 +29,7 @@ from headgate.engine.quant.fp8 import round_activations
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear, quantize_rows
 
 if TYPE_CHECKING:
-    from headgate.engine.models.adapted_linear import Owners, Stack
+    from headgate.engine.models.adapters.linear import Owners, Stack
     from headgate.engine.models.decoder import DecoderWeights
     from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 

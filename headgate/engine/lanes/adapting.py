@@ -18,7 +18,7 @@ from typing import TypeVar
 from headgate.engine.errors import CheckpointError, EngineStopped
 from headgate.engine.lane import Lane
 from headgate.engine.lanes.sleeper import Sleeper
-from headgate.engine.models.adapted import AdaptedDecoder, AdapterFacts, LoadedAdapter, Tuning
+from headgate.engine.models.adapters.decoder import AdaptedDecoder, AdapterFacts, LoadedAdapter, Tuning
 from headgate.engine.request import Delta
 from headgate.engine.runner import Runner
 

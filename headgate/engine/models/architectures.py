@@ -21,8 +21,8 @@ from headgate.engine.models.families import (
     qwen,
     qwen_delta,
 )
-from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.spec import DecoderSpec, Places
+from headgate.engine.models.weights.quantization import check_quantization
 
 _QWEN3_5 = {
     **{"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25, "tie_word_embeddings": False},

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.errors import lacks_memory
-from headgate.engine.models.quantization import STATED_IN
+from headgate.engine.models.weights.quantization import STATED_IN
 from headgate.engine.text.picture_tokens import KINDS, PROCESSORS
 from headgate.engine.text.pictures import Sight
 

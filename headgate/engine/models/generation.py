@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.tensors import read_json
+from headgate.engine.models.weights.tensors import read_json
 
 _FILE = "generation_config.json"
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models import adapter
-from headgate.engine.models.gguf import parts_of
-from headgate.engine.models.gguf_folder import gguf_folder, is_made
+from headgate.engine.models.adapters import files as adapter
+from headgate.engine.models.gguf.file import parts_of
+from headgate.engine.models.gguf.folder import gguf_folder, is_made
 from headgate.engine.models.loading import check_config
-from headgate.engine.models.tensors import INDEX, WHOLE, shards
+from headgate.engine.models.weights.tensors import INDEX, WHOLE, shards
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _GGUF_ID = re.compile(rf"(?P<repository>{_HUB_ID.pattern}):(?P<file>[\w./-]+\.gguf)")

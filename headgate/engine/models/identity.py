@@ -8,8 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.engine.models.adapter import Adapter
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.adapters.files import Adapter
+from headgate.engine.models.weights.tensors import Tensors
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash

@@ -14,17 +14,17 @@ import torch
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import Kernels
-from headgate.engine.models.adapted import AdaptedDecoder, AdapterFacts
-from headgate.engine.models.adapter import Adapter
+from headgate.engine.models.adapters.decoder import AdaptedDecoder, AdapterFacts
+from headgate.engine.models.adapters.files import Adapter
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.eyes import read_eyes
-from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.identity import revision
-from headgate.engine.models.keeping import packed_cache
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.opening import Opened, folder_tensors, open_checkpoint
-from headgate.engine.models.tensors import Tensors
-from headgate.engine.models.weights_reader import WeightsReader
+from headgate.engine.models.weights.formats import LayerFormats, layer_formats
+from headgate.engine.models.weights.keeping import packed_cache
+from headgate.engine.models.weights.reader import WeightsReader
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.quant.linear import WeightFormat
 
 logger = logging.getLogger(__name__)

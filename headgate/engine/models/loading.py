@@ -10,13 +10,13 @@ import torch
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.interface import Kernels
-from headgate.engine.models.adapter import Adapter
+from headgate.engine.models.adapters.files import Adapter
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.guest_loading import OTHER_PARTS, guest_facts, load_guest
+from headgate.engine.models.guests.loading import OTHER_PARTS, guest_facts, load_guest
 from headgate.engine.models.identity import revision
 from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
 from headgate.engine.models.opening import folder_tensors, open_checkpoint
-from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
+from headgate.engine.models.weights.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.linear import WeightFormat
 
 

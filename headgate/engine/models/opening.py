@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.gguf_tensors import GgufTensors
-from headgate.engine.models.quantization import check_quantization
+from headgate.engine.models.gguf.tensors import GgufTensors
 from headgate.engine.models.spec import DecoderSpec, Places
-from headgate.engine.models.tensors import INDEX, WHOLE, CheckpointTensors, Tensors, read_json
+from headgate.engine.models.weights.quantization import check_quantization
+from headgate.engine.models.weights.tensors import INDEX, WHOLE, CheckpointTensors, Tensors, read_json
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, UntypedStorage
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.adapted import AdaptedDecoder, LoadedAdapter
+from headgate.engine.models.adapters.decoder import AdaptedDecoder, LoadedAdapter
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import LoadedDecoder, return_freed_memory
 

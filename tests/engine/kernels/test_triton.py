@@ -17,7 +17,7 @@ from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, MixtureWeights, Mxfp4Expert
-from headgate.engine.models.adapted_linear import AdapterRows, Stack
+from headgate.engine.models.adapters.linear import AdapterRows, Stack
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import Linear, WeightFormat
 from headgate.engine.quant.mxfp4 import Mxfp4Weight

@@ -11,7 +11,7 @@ from triton_cases import in_the_interpreter, triton_kernels
 
 from headgate.engine.kernels.interface import Mlp
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.models.adapted_linear import AdapterRows, Stack
+from headgate.engine.models.adapters.linear import AdapterRows, Stack
 from headgate.engine.quant.linear import DenseLinear, Linear
 
 pytestmark = in_the_interpreter

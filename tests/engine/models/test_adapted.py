@@ -24,8 +24,8 @@ from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch, Kernels
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.adapted import AdaptedDecoder
-from headgate.engine.models.adapted_linear import AdapterRows, Stack
+from headgate.engine.models.adapters.decoder import AdaptedDecoder
+from headgate.engine.models.adapters.linear import AdapterRows, Stack
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.models.resting import Parked, storages

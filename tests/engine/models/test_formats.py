@@ -12,8 +12,8 @@ from torch import Tensor
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.formats import layer_formats
 from headgate.engine.models.loader import load_decoder
+from headgate.engine.models.weights.formats import layer_formats
 from headgate.engine.quant.linear import Linear, WeightFormat
 
 SHAPE: Mapping[str, Any] = {

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.gguf import GgufModel, read_gguf
+from headgate.engine.models.gguf.file import GgufModel, read_gguf
 
 METADATA: dict[str, Any] = {
     "llama.block_count": 3,

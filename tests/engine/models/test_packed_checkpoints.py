@@ -26,9 +26,9 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.loader import LoadedDecoder, load_decoder
 from headgate.engine.models.loading import read_facts
-from headgate.engine.models.quantization import check_quantization
-from headgate.engine.models.quantized import expanded, read_matrix
-from headgate.engine.models.tensors import CheckpointTensors
+from headgate.engine.models.weights.quantization import check_quantization
+from headgate.engine.models.weights.quantized import expanded, read_matrix
+from headgate.engine.models.weights.tensors import CheckpointTensors
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.integers import IntegerWeight
 from headgate.engine.quant.linear import WeightFormat, quantize_rows

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.tensors import CheckpointTensors
+from headgate.engine.models.weights.tensors import CheckpointTensors
 
 
 def mapped(path: Path) -> int:

@@ -11,7 +11,7 @@ from headgate.engine.kernels.checks.inputs import Draw, Sizes
 from headgate.engine.kernels.checks.line import Line, judged
 from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.models.adapted_linear import AdapterRows, Stack
+from headgate.engine.models.adapters.linear import AdapterRows, Stack
 
 _RANKS = 16, 5
 """Of the adapters, in each part of a layer."""

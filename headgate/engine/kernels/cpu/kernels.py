@@ -38,7 +38,7 @@ from headgate.engine.kernels.standing import StepBound
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 if TYPE_CHECKING:
-    from headgate.engine.models.adapted_linear import Owners, Stack
+    from headgate.engine.models.adapters.linear import Owners, Stack
     from headgate.engine.models.decoder import DecoderWeights
     from headgate.engine.models.spec import DecoderSpec, DeltaSpec
 

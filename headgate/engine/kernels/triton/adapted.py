@@ -8,7 +8,7 @@ from headgate.engine.kernels.triton.few import Unnormed
 from headgate.engine.kernels.triton.linear import StoredLinear
 from headgate.engine.kernels.triton.low_rank import alone, expand, shrink, whole
 from headgate.engine.kernels.triton.rows import Rounded, exact
-from headgate.engine.models.adapted_linear import Owners, Stack
+from headgate.engine.models.adapters.linear import Owners, Stack
 
 
 class TunedLinear(StoredLinear):

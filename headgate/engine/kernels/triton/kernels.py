@@ -29,7 +29,7 @@ from headgate.engine.kernels.triton.stored import Fp8Format, Stored
 from headgate.engine.quant.linear import Linear, WeightFormat
 
 if TYPE_CHECKING:
-    from headgate.engine.models.adapted_linear import Owners, Stack
+    from headgate.engine.models.adapters.linear import Owners, Stack
 
 
 class TritonKernels(ReferenceKernels):

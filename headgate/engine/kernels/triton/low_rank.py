@@ -20,7 +20,7 @@ from torch import Tensor
 from headgate.engine.kernels.triton.few import Unnormed, gated
 from headgate.engine.kernels.triton.few import row as activations
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
-from headgate.engine.models.adapted_linear import RUN, Stack
+from headgate.engine.models.adapters.linear import RUN, Stack
 
 _ALONE = 4096
 """Rows times ranks up to which each row reads its factors by itself; beyond, those of an adapter are read too often."""

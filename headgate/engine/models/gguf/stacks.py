@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.gguf import GgufModel
+from headgate.engine.models.gguf.file import GgufModel
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import BLOCK_SCALES, BLOCKS
+from headgate.engine.models.weights.tensors import BLOCK_SCALES, BLOCKS
 from headgate.engine.quant.ggml import BLOCK_TYPES
 from headgate.engine.quant.mxfp4 import GROUP
 

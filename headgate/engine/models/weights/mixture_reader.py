@@ -9,12 +9,12 @@ import torch
 
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, MixtureWeights, PackedExperts
-from headgate.engine.models.expert_tensors import ExpertTensors, expert_tensors, shared_expert_tensors
-from headgate.engine.models.interleaved_experts import InterleavedExperts
-from headgate.engine.models.linear_reader import LinearReader
 from headgate.engine.models.opening import Opened
-from headgate.engine.models.quantized import stays_fp8
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.weights.expert_tensors import ExpertTensors, expert_tensors, shared_expert_tensors
+from headgate.engine.models.weights.interleaved_experts import InterleavedExperts
+from headgate.engine.models.weights.linear_reader import LinearReader
+from headgate.engine.models.weights.quantized import stays_fp8
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import WeightFormat
 

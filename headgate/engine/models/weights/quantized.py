@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.adapter import AdaptedWeight
-from headgate.engine.models.gguf_tensors import GgufTensors
-from headgate.engine.models.integers import read_integers
-from headgate.engine.models.quantization import check_quantization
-from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
+from headgate.engine.models.adapters.files import AdaptedWeight
+from headgate.engine.models.gguf.tensors import GgufTensors
+from headgate.engine.models.weights.integers import read_integers
+from headgate.engine.models.weights.quantization import check_quantization
+from headgate.engine.models.weights.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.fp8 import BLOCK, E4M3, Fp8Weight
 from headgate.engine.quant.ggml import GgmlWeight
 from headgate.engine.quant.integers import IntegerWeight

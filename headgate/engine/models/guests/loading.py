@@ -16,17 +16,17 @@ from torch import Tensor
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture, lacks_memory
 from headgate.engine.kernels.interface import Kernels
-from headgate.engine.models import guest_trial
 from headgate.engine.models.architectures import known
 from headgate.engine.models.config import MOST_LAYERS, Config
-from headgate.engine.models.guest import Guest, GuestSpec
-from headgate.engine.models.guest_parts import ATTENTION, Attended, GuestParts, attention
-from headgate.engine.models.guest_states import StateSurvey, remembers
+from headgate.engine.models.guests import trial as guest_trial
+from headgate.engine.models.guests.guest import Guest, GuestSpec
+from headgate.engine.models.guests.parts import ATTENTION, Attended, GuestParts, attention
+from headgate.engine.models.guests.states import StateSurvey, remembers
 from headgate.engine.models.identity import revision
 from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in, return_freed_memory
-from headgate.engine.models.quantization import STATED_IN, check_quantization
-from headgate.engine.models.quantized import expanded
-from headgate.engine.models.tensors import CheckpointTensors, read_json
+from headgate.engine.models.weights.quantization import STATED_IN, check_quantization
+from headgate.engine.models.weights.quantized import expanded
+from headgate.engine.models.weights.tensors import CheckpointTensors, read_json
 from headgate.engine.quant.linear import WeightFormat
 
 logger = logging.getLogger(__name__)

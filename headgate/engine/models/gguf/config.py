@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.gguf import GgufModel
+from headgate.engine.models.gguf.file import GgufModel
 
 ARCHITECTURE = "general.architecture"
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"

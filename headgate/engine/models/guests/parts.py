@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headgate.engine.kernels.interface import Kernels
-from headgate.engine.models.guest_states import Carrier, Passes, put_in
+from headgate.engine.models.guests.states import Carrier, Passes, put_in
 from headgate.engine.quant.linear import Linear, WeightFormat
 
 ATTENTION = "headgate"

@@ -12,8 +12,8 @@ from torch import Tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kernels.states import StepStates
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.guest import Guest
-from headgate.engine.models.guest_parts import ATTENTION
+from headgate.engine.models.guests.guest import Guest
+from headgate.engine.models.guests.parts import ATTENTION
 
 _STEPS = [37, 1, 1, 1, 1, 1, 54]
 """Tokens of the steps in which the prompt is read."""

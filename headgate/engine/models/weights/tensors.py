@@ -16,10 +16,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.quantization import Packing
+from headgate.engine.models.weights.quantization import Packing
 
 if TYPE_CHECKING:
-    from headgate.engine.models.adapter import Adapter
+    from headgate.engine.models.adapters.files import Adapter
 
 _DTYPES = {
     "F64": torch.float64,

@@ -17,8 +17,8 @@ from typing import Any
 from headgate import __version__
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.gguf import MAGIC, is_gguf, parts_of, read_gguf
-from headgate.engine.models.gguf_config import EMBEDDING, gguf_config, in_metadata
+from headgate.engine.models.gguf.config import EMBEDDING, gguf_config, in_metadata
+from headgate.engine.models.gguf.file import MAGIC, is_gguf, parts_of, read_gguf
 from headgate.engine.quant.packed_cache import users_caches
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import TokenizerError

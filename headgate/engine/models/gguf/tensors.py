@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.adapter import Adapter
+from headgate.engine.models.adapters.files import Adapter
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.gguf import GgufTensor, read_gguf
-from headgate.engine.models.gguf_config import ARCHITECTURE, FREQUENCIES, LONG, SHORT
-from headgate.engine.models.gguf_names import Named, gguf_names
-from headgate.engine.models.gguf_stacks import ExpertStacks
-from headgate.engine.models.quantization import Packing
+from headgate.engine.models.gguf.config import ARCHITECTURE, FREQUENCIES, LONG, SHORT
+from headgate.engine.models.gguf.file import GgufTensor, read_gguf
+from headgate.engine.models.gguf.names import Named, gguf_names
+from headgate.engine.models.gguf.stacks import ExpertStacks
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import read_json
+from headgate.engine.models.weights.quantization import Packing
+from headgate.engine.models.weights.tensors import read_json
 from headgate.engine.quant.ggml import BLOCK_TYPES, PLAIN_TYPES, GgmlWeight
 
 _NEIGHBOURS = frozenset({"llama", "granite", "granitemoe", "smollm3", "arcee"})

@@ -10,7 +10,7 @@ from torch import Tensor
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.mixture import ExpertWeights, Mxfp4Expert
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import BLOCK_SCALES, BLOCKS, Tensors
+from headgate.engine.models.weights.tensors import BLOCK_SCALES, BLOCKS, Tensors
 from headgate.engine.quant.mxfp4 import GROUP, MOST_SCALE, Mxfp4Weight
 
 

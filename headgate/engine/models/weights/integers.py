@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.quantization import Packing
-from headgate.engine.models.tensors import WORDS, Tensors
+from headgate.engine.models.weights.quantization import Packing
+from headgate.engine.models.weights.tensors import WORDS, Tensors
 from headgate.engine.quant.integers import IntegerWeight, Layout, words_of
 
 _BITS = (4, 8)

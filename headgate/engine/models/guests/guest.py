@@ -17,7 +17,7 @@ from headgate.engine.kernels.reference_attention import scored_attention
 from headgate.engine.kernels.states import StateShape
 from headgate.engine.kernels.whole_step import DecodeBatch
 from headgate.engine.models.eyes import Eyes, Given
-from headgate.engine.models.guest_parts import Attended, GuestParts
+from headgate.engine.models.guests.parts import Attended, GuestParts
 from headgate.engine.models.language_model import furthest
 from headgate.engine.models.state_passes import StatePasses
 

@@ -10,12 +10,12 @@ from torch import Tensor
 from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.models.decoder import DecoderWeights, Layer
 from headgate.engine.models.delta import GatedDelta
-from headgate.engine.models.formats import LayerFormats
-from headgate.engine.models.linear_reader import LinearReader
-from headgate.engine.models.mixture_reader import MixtureReader
 from headgate.engine.models.opening import Opened
-from headgate.engine.models.outputs import by_part, gated, turned
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.weights.formats import LayerFormats
+from headgate.engine.models.weights.linear_reader import LinearReader
+from headgate.engine.models.weights.mixture_reader import MixtureReader
+from headgate.engine.models.weights.outputs import by_part, gated, turned
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.quant.linear import Linear, WeightFormat
 
 

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import Kernels, Mlp
-from headgate.engine.models.adapted_linear import AdaptedLinear, AdapterRows, Owners, Stack
-from headgate.engine.models.adapter import Adapter
+from headgate.engine.models.adapters.files import Adapter
+from headgate.engine.models.adapters.linear import AdaptedLinear, AdapterRows, Owners, Stack
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.identity import adapted_revision
-from headgate.engine.models.linear_reader import Stacked
 from headgate.engine.models.opening import Opened, stored_name
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.weights.linear_reader import Stacked
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.quant.linear import DenseLinear, Linear
 
 logger = logging.getLogger(__name__)

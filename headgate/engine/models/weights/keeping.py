@@ -14,9 +14,9 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
-from headgate.engine.models.formats import LayerFormats
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.weights.formats import LayerFormats
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import PackedWeight
 from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest

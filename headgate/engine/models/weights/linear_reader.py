@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.interface import Kernels
-from headgate.engine.models.adapter import AdaptedWeight
-from headgate.engine.models.formats import LayerFormats
-from headgate.engine.models.quantized import Matrix, read_matrix
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.adapters.files import AdaptedWeight
+from headgate.engine.models.weights.formats import LayerFormats
+from headgate.engine.models.weights.quantized import Matrix, read_matrix
+from headgate.engine.models.weights.tensors import Tensors
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat

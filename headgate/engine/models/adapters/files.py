@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.config import Config
-from headgate.engine.models.tensors import read_json
+from headgate.engine.models.weights.tensors import read_json
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.ggml import GgmlWeight
 from headgate.engine.quant.integers import IntegerWeight

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headgate.engine.models.quantized import Matrix, read_matrix
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.weights.quantized import Matrix, read_matrix
+from headgate.engine.models.weights.tensors import Tensors
 
 _SHARED = ("gate_proj", "up_proj", "down_proj")
 

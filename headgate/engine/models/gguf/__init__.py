@@ -1,0 +1,1 @@
+"""GGUF files: llama.cpp's metadata and blocks, as a checkpoint's configuration and tensors."""

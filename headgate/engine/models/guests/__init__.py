@@ -1,0 +1,1 @@
+"""Models that only transformers has code for, with our attention, cache and linear layers in them."""
