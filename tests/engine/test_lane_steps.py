@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import numpy as np
 import pytest
 import torch
 from lane_memory import BLOCKS, lane_of
@@ -15,6 +16,8 @@ from headgate.engine.scheduling.chunk import Chunk
 from headgate.engine.scheduling.limits import Limits
 from headgate.engine.stepping.found import Probed, Sampled, Scored
 from headgate.engine.stepping.inputs import Interrupt
+from headgate.engine.stepping.seeing import Seeing
+from headgate.engine.text.pictures import Sight
 
 PRIORITIES: dict[str, Priority] = {"first": "foreground", "second": "foreground", "youngest": "interactive"}
 
@@ -235,6 +238,26 @@ def test_having_worked_alone_costs_a_tenant_nothing() -> None:
         for chunk in memory.chunks:
             served[chunk.sequence.request.tenant] += chunk.count
     assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
+
+
+def test_who_waits_for_a_look_at_a_picture_is_charged_nothing() -> None:
+    """A step looks at one: of a tenant with many of them, and of one who has a single one, in turns."""
+    looked = list[bytes]()
+
+    class Eyes:
+        def look(self, sight: Sight) -> torch.Tensor:
+            looked.append(sight.digest)
+            return torch.zeros(len(sight.places), 1, 1)
+
+    lane, _, memory = lane_of(Limits(max_step_tokens=24, max_running=2), blocks=40)
+    memory.seeing = Seeing(Eyes())  # type: ignore[arg-type, assignment]
+    for tenant, pictures in (("many", 12), ("one", 1)):
+        sights = [Sight(2 * n, 2, f"{tenant} {n}".encode(), {}, np.arange(2)) for n in range(pictures)]
+        params = SamplingParams(max_tokens=1)
+        lane.submit(Request(tenant, "m", (1,) * 25, params, tenant=tenant, sights=tuple(sights)), 0.0)
+    while not lane.idle:
+        lane.step()
+    assert looked == [b"many 0", b"one 0", *(f"many {n}".encode() for n in range(1, 12))]
 
 
 @pytest.mark.parametrize("little", ["nothing", "a stream", "a preempted stream", "short ones"])

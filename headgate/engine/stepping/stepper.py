@@ -153,8 +153,10 @@ class Stepper:
                     lost.append(Lost.by(error, chunk.sequence))
                     most = 0
                     break
+            # Whoever waits for a look at his picture has got nothing, and is charged nothing.
+            kept = chunk if most == chunk.count else self._scheduler.cut(chunk, most)
             if most:
-                found.append(chunk if most == chunk.count else self._scheduler.cut(chunk, most))
+                found.append(kept)
         self._pace.resume()
         return found, lost
 
