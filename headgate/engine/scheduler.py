@@ -310,7 +310,10 @@ class Scheduler:
                     budget -= self._grant(sequence, min(cap, budget), budget, granted)
             while admit and budget > 0 and (admitted := self._admit(rank)) is not None:
                 prompts.append(admitted)
-                budget -= self._grant(admitted, min(cap, budget), budget, granted)
+                count = self._grant(admitted, min(cap, budget), budget, granted)
+                if not count:
+                    break  # who gets nothing is charged nothing: all of its tenant would come in one after the other
+                budget -= count
         prompts.sort(key=lambda s: s.rank)
         for sequence in prompts:
             budget -= self._grant(sequence, budget, budget, granted)

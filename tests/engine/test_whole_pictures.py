@@ -83,3 +83,19 @@ def test_every_picture_is_in_one_step(
         if finish.reason == "error":
             assert (finish.cause, fits is not None and widest[name] > fits) == ("memory", True)
     assert scheduler.tables.free_blocks == blocks
+
+
+def test_a_tenant_does_not_have_all_places_for_pictures_that_this_step_has_no_room_for() -> None:
+    lane, scheduler, _ = lane_of(Limits(max_step_tokens=12, max_running=4, max_sequence_share=0.5), 80)
+    params = SamplingParams(max_tokens=3, ignore_eos=True)
+    lane.submit(Request("long", "m", (1,) * 60, params), 0.0)
+    lane.step()
+    sights = (Sight(0, MOST, b"", {}, np.arange(MOST), whole=True),)
+    for number in range(4):
+        lane.submit(Request(f"picture {number}", "m", (1,) * 9, params, tenant="many", sights=sights), 0.0)
+    lane.submit(Request("text", "m", (2,) * 9, params, tenant="one"), 0.0)
+    seen = list[str]()
+    while "text" not in seen:
+        lane.step()
+        seen += [s.request.id for s in scheduler.running if s.request.id not in seen]
+    assert seen == ["long", "picture 0", "text"]

@@ -93,9 +93,10 @@ class Background:
                 granted[sequence] = count
                 tokens -= count
         while admit and tokens > 0 and len(granted) < sequences and (entered := self._enter()) is not None:
-            if count := self._count(entered, tokens, whole, granted):
-                granted[entered] = count
-                tokens -= count
+            if not (count := self._count(entered, tokens, whole, granted)):
+                break  # nor has this step room for those behind it
+            granted[entered] = count
+            tokens -= count
         return granted
 
     def check(self) -> None:
