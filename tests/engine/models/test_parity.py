@@ -124,16 +124,19 @@ def test_a_head_that_is_the_embedding_is_read_once(make_checkpoint: MakeCheckpoi
     assert loaded.parameters == tied.parameters
 
 
-@pytest.mark.parametrize("fmt", ["native", "int8"])
+@pytest.mark.parametrize(("fmt", "width"), [("native", 40), ("int8", 40), ("native", 32), ("native", 64)])
 def test_stacked_experts_may_lie_as_their_publisher_has_them(
-    fmt: WeightFormat, kernels: Kernels, make_checkpoint: MakeCheckpoint, tmp_path: Path
+    fmt: WeightFormat, width: int, kernels: Kernels, make_checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(make_checkpoint("qwen3_vl_moe"), tmp_path / "model"))
+    """`width`: of experts: with 32 the matrix of gates and ups is square, with 64 the other one."""
+    text = {**SEEING["qwen3_vl_moe"][1]["text_config"], "moe_intermediate_size": width}
+    plain = make_checkpoint("qwen3_vl_moe", text_config=text)
+    folder = Path(shutil.copytree(plain, tmp_path / "model"))
     tensors = load_file(folder / "model.safetensors")
     turned = {name: t.transpose(1, 2).contiguous() if ".experts." in name else t for name, t in tensors.items()}
     save_file(turned, folder / "model.safetensors", metadata={"format": "pt"})
     logits = []
-    for each in (make_checkpoint("qwen3_vl_moe"), folder):
+    for each in (plain, folder):
         decoder = load_decoder(each, kernels, fmt=fmt).decoder
         store = KVStore(decoder.spec, 2, BLOCK_SIZE, torch.float32, CPU)
         logits.append(step(decoder, store, [1, 0], list(range(12)), 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -38,8 +39,10 @@ def expert_tensors(source: Tensors, at: str, spec: DecoderSpec) -> list[ExpertTe
         return [
             _expert(source, f"{at}.{names.experts}.{e}", parts, hidden, experts.width) for e in range(experts.count)
         ]
-    gate_up = _stack(source, stacked[0], (experts.count, 2 * experts.width, hidden), turned=names.turned_experts)
-    down = _stack(source, stacked[1], (experts.count, hidden, experts.width), turned=names.turned_experts)
+    shapes = (experts.count, 2 * experts.width, hidden), (experts.count, hidden, experts.width)
+    # One of them may be square, the other is not then.
+    turned = names.turned_experts and any(map(partial(_turned, source), stacked, shapes))
+    gate_up, down = (_stack(source, *each, turned=turned) for each in zip(stacked, shapes, strict=True))
     return [ExpertTensors(stacked, [*gate_up[e].chunk(2), down[e]]) for e in range(experts.count)]
 
 
@@ -49,11 +52,14 @@ def shared_expert_tensors(source: Tensors, at: str, spec: DecoderSpec) -> Expert
     return _expert(source, f"{at}.mlp.shared_expert", _SHARED, spec.hidden, width) if width else None
 
 
+def _turned(source: Tensors, name: str, shape: tuple[int, int, int]) -> bool:
+    count, outputs, inputs = shape
+    return outputs != inputs and name in source and source.shape(name) == (count, inputs, outputs)
+
+
 def _stack(source: Tensors, name: str, shape: tuple[int, int, int], *, turned: bool) -> Tensor:
-    if turned and name in source and source.shape(name) != shape:
-        count, outputs, inputs = shape
-        return source.get(name, (count, inputs, outputs)).transpose(1, 2)
-    return source.get(name, shape)
+    count, outputs, inputs = shape
+    return source.get(name, (count, inputs, outputs)).transpose(1, 2) if turned else source.get(name, shape)
 
 
 def _expert(source: Tensors, at: str, parts: Sequence[str], hidden: int, width: int) -> ExpertTensors:
