@@ -1,6 +1,6 @@
 """Names on the wire to destinations: `auto` leaves the choice to us, `small` and `large` name a tier, an id its model.
 
-What the router decides over is gathered here: what the request is (`route_features`), who asks (`policies`), and how
+What the router decides over is gathered here: what the request is (`features`), who asks (`policies`), and how
 each destination stands at this moment (`weighing`).
 """
 
@@ -99,7 +99,7 @@ class Routes:
         self._clock = clock
         self._policies = Policies(settings, clock, thresholds or {}, cascades or uncalibrated)
         own = {u.id: u.breaker for u in settings.upstreams}
-        # Who takes no chats is left alone as others are: see `passing`.
+        # Who takes no chats is left alone as others are: see `passthrough`.
         self._elsewhere = frozenset(own) - frozenset(self._by_id)
         names = (*self._by_id, *(upstream for upstream in own if upstream in self._elsewhere))
         self._breakers = {name: Breaker(_limits(own.get(name) or routing.breaker), clock) for name in names}
