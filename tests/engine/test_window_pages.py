@@ -412,6 +412,15 @@ def test_pinned_prompts_leave_pages_for_others() -> None:
     assert scheduler.hit_tokens - hits == 40
 
 
+def test_nothing_is_pinned_where_no_prefixes_are_kept() -> None:
+    lane, scheduler, _ = lane_of(Limits(max_step_tokens=8, max_running=2), 20, prefix_cache=False, window=6, pages=14)
+    lane.submit(Request("r", "m", (1,) * 45, SamplingParams(max_tokens=1), probe=True, pin=True), 0.0)
+    ends = [delta.finish for _ in range(6) for delta in lane.step()]
+    assert [end and end.reason for end in ends] == ["stop"]
+    lane.check()
+    assert scheduler.tables.free == (20, 14)
+
+
 @pytest.mark.parametrize(
     ("windows", "seen"),
     [((None, 24, 8), 24), ((None, 24, 512), 24), ((None, None), None), ((24, 8), None), ((24, 600), 24), ((), None)],
