@@ -52,12 +52,19 @@ def test_queries_see_their_sequence_and_nothing_else(
     near(attend(step, window), expected_attention(step, window))
 
 
-def test_rows_may_see_each_other() -> None:
-    step = make_step(MIXED, torch.float32, kv_heads=2, group=2, dim=16, block_size=16, window=33)
+@pytest.mark.parametrize("sinks", [False, True])
+def test_rows_may_see_each_other(sinks: bool) -> None:
+    step = make_step(MIXED, torch.float32, kv_heads=2, group=2, dim=16, block_size=16, window=33, sinks=sinks)
+    alone = attend(step, 33)
+    assert torch.equal(attend(seeing_each_other(step, 1), 33), alone)
     step = seeing_each_other(step, 20)
     for kept in (step.layer.keys, step.layer.values):
-        kept[~step.seen] = 0.0  # plain torch, which attends then, lets a NaN of unseen values in
-    near(attend(step, 33), expected_attention(step, 33))
+        kept[~step.seen] = 0.0  # plain torch, which attends to those who do, lets a NaN of unseen values in
+    together = attend(step, 33)
+    near(together, expected_attention(step, 33))
+    counts = step.batch.counts
+    for number, (one, other) in enumerate(zip(together.split(counts), alone.split(counts), strict=True)):
+        assert torch.equal(one, other) == (counts[number] == 1), "whoever sees no later keys gets what he always gets"
 
 
 @pytest.mark.parametrize(("spans", "group", "window"), [(DECODING, 2, None), (DECODING[:3], 3, 50), (MIXED[:3], 3, 33)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from headgate.engine.kernels.interface import AttentionBatch, AttentionShape, Drawing, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, Mxfp4Expert
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.kernels.reference_plan import ReferencePlan
+from headgate.engine.kernels.reference_attention import scored_attention
 from headgate.engine.kernels.standing import StepBound
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
 from headgate.engine.kernels.triton.adapted import TunedLinear
@@ -22,7 +23,7 @@ from headgate.engine.kernels.triton.flashinfer import PromptAttention
 from headgate.engine.kernels.triton.fp8 import TritonFp8
 from headgate.engine.kernels.triton.linear import StoredLinear
 from headgate.engine.kernels.triton.mixture import TritonMixture
-from headgate.engine.kernels.triton.plan import DecodePlan, TritonPlan
+from headgate.engine.kernels.triton.plan import DecodePlan, SeeingPlan, TritonPlan
 from headgate.engine.kernels.triton.rows import Rounded
 from headgate.engine.kernels.triton.standing import TritonStandingStep
 from headgate.engine.kernels.triton.stored import Fp8Format, Stored
@@ -110,15 +111,37 @@ class TritonKernels(ReferenceKernels):
                 self._prompts.try_out(shape, layers, device, attention.paged_attention)
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> Any:
-        """See Kernels. Where rows see later keys, which is seldom, attention is plain torch."""
-        return TritonPlan.of(batch, device) if batch.limits is None else super().plan(batch, device)
+        """See Kernels."""
+        causal = TritonPlan.of(batch, device)
+        return causal if batch.limits is None else self._seeing(causal, batch, batch.limits, device)
+
+    def _seeing(
+        self, causal: TritonPlan, batch: AttentionBatch, limits: Tensor, device: torch.device
+    ) -> TritonPlan | SeeingPlan:
+        ends = [0, *accumulate(batch.counts)]
+        own = torch.cat([torch.arange(c - n + 1, c + 1) for n, c in zip(batch.counts, batch.contexts, strict=True)])
+        wide = [i for i, (first, stop) in enumerate(pairwise(ends)) if bool((limits != own)[first:stop].any())]
+        if not wide:
+            return causal
+        rows = torch.tensor([row for i in wide for row in range(ends[i], ends[i + 1])])
+        alone = AttentionBatch(
+            counts=[batch.counts[i] for i in wide],
+            contexts=[batch.contexts[i] for i in wide],
+            tables=[batch.tables[i] for i in wide],
+            slots=batch.slots,
+            block_size=batch.block_size,
+            limits=limits[rows],
+        )
+        return SeeingPlan(causal, rows.to(device), super().plan(alone, device))
 
     def paged_attention(
         self, q: Tensor, layer: KVLayer, plan: Any, window: int | None, sinks: Tensor | None = None
     ) -> Tensor:
-        """See Kernels."""
-        if isinstance(plan, ReferencePlan):
-            return super().paged_attention(q, layer, plan, window, sinks)
+        """See Kernels. Sequences in which rows see later keys, which are seldom, are attended anew in plain torch."""
+        if isinstance(plan, SeeingPlan):
+            found = self.paged_attention(q, layer, plan.causal, window, sinks)
+            seen = scored_attention(q.index_select(0, plan.rows), layer, plan.wide, window, sinks=sinks)
+            return found.index_copy_(0, plan.rows, seen)
         return attention.paged_attention(q.contiguous(), layer, plan, window, self._prompts, sinks)
 
     def attend(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch
+from headgate.engine.kernels.reference_plan import ReferencePlan
 
 FEW = 16
 """Rows of a tile, a row being one head of one query: the least that tensor cores take."""
@@ -84,6 +85,21 @@ class TritonPlan:
                 pairs[: len(few)], few_queries, longest, arrivals, pairs[len(few) :], many_queries
             )
         return self.tiled[group, rows]
+
+
+@dataclass(frozen=True, slots=True)
+class SeeingPlan:
+    """Geometry of a step in which some rows see later keys.
+
+    Attributes:
+        causal: of all rows, as if none did.
+        rows: int64, those of the sequences in which some do.
+        wide: these sequences alone, as plain torch takes them.
+    """
+
+    causal: TritonPlan
+    rows: Tensor
+    wide: ReferencePlan
 
 
 @dataclass(frozen=True, slots=True)
