@@ -43,8 +43,8 @@ from headgate.gateway.teams.ledger import open_ledger
 from headgate.gateway.teams.redis_budgets import RedisBudgets
 from headgate.gateway.teams.sections import BudgetsSection, TeamPolicy
 
-async def main(folder, url, budget):
-    draw = random.Random(folder)
+async def main(folder, url, budget, most_whole):
+    draw, whole = random.Random(folder), 0
     price = {"usd_per_million_prompt_tokens": 3.0, "usd_per_million_completion_tokens": 7.0}
     accounts = Accounts(Prices(Settings(models=[{"id": "tiny", "path": "x", "price": price}]).models))
     accounts.ledger = await open_ledger(Path(folder), accounts.budgets, Lifecycle())
@@ -55,6 +55,7 @@ async def main(folder, url, budget):
     payer = Payer(Principal("red", policy=TeamPolicy(budgets=BudgetsSection(daily_usd=float(budget)))), "r")
 
     async def client():
+        nonlocal whole
         size = 9
         while size:
             prompt, most = draw.randint(1, size), draw.randint(1, size)
@@ -63,11 +64,15 @@ async def main(folder, url, budget):
                 size -= bill.for_good
                 await asyncio.sleep(0.001)
                 continue
+            if whole >= int(most_whole):
+                print("held", flush=True)
+                await asyncio.Event().wait()  # under way until it is killed
             await asyncio.sleep(draw.choice([0, 0.001]))
             used = Usage(prompt, draw.randint(0, most), 0)
             how = draw.choice(["whole", "left", "failed"])
             if how == "whole":
                 await bill.settled(used, 0.0, "generated")
+                whole += 1
                 print("whole", flush=True)
             elif how == "left":
                 bill.settle(used, 0.0, "cancelled")
@@ -204,19 +209,19 @@ async def test_while_redis_is_away_each_spends_its_part_of_what_was_left(redis: 
 
 
 def test_sums_are_exact_though_a_gateway_is_killed(redis: RedisProcess, tmp_path: Path) -> None:
-    def start(name: str) -> subprocess.Popen[str]:
+    def start(name: str, most_whole: int = 1_000_000) -> subprocess.Popen[str]:
         (tmp_path / name).mkdir(exist_ok=True)
-        command = [sys.executable, "-c", WORKER, str(tmp_path / name), redis.url, str(BUDGET_USD)]
+        command = [sys.executable, "-c", WORKER, str(tmp_path / name), redis.url, str(BUDGET_USD), str(most_whole)]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    gateways = [start("a"), start("b")]
+    gateways = [start("a", most_whole=20), start("b")]
     try:
         for process in gateways:
             _read(process, "ready")
-        for process in gateways:
-            _go(process)
-        for _ in range(20):
-            _read(gateways[0], "whole")
+        _go(gateways[0])
+        assert gateways[0].stdout is not None
+        assert "held\n" in gateways[0].stdout
+        _go(gateways[1])
         gateways[0].kill()
         gateways[0].communicate(timeout=30)
         gateways[0] = start("a")
